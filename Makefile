@@ -9,14 +9,14 @@ PLUGINDIR ?= $(PREFIX)/libexec/cni
 UNITDIR   ?= $(PREFIX)/lib/systemd/system
 DESTDIR   ?=
 
-# PROFILE=dev and FEATURES=failpoints are what the tests install.
 CARGO            ?= cargo
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 PROFILE          ?= release
 FEATURES         ?=
 export CARGO_TARGET_DIR
 
-built := $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/hostcni
+# What is installed; the tests name their own.
+BUILT ?= $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/hostcni
 flags := --locked $(if $(FEATURES),--features $(FEATURES))
 tests := --locked --features failpoints
 
@@ -37,8 +37,8 @@ define place
 endef
 
 install:
-	@test -x $(built) || { echo "$(built) is not there: run make build first" >&2; exit 1; }
-	$(call place,0755,$(built),$(BINDIR)/hostcni)
+	@test -x $(BUILT) || { echo "$(BUILT) is not there: run make build first" >&2; exit 1; }
+	$(call place,0755,$(BUILT),$(BINDIR)/hostcni)
 	install -d $(DESTDIR)$(PLUGINDIR)
 	ln -sfr $(DESTDIR)$(BINDIR)/hostcni $(DESTDIR)$(PLUGINDIR)/hostcni.new
 	mv -fT $(DESTDIR)$(PLUGINDIR)/hostcni.new $(DESTDIR)$(PLUGINDIR)/hostcni
@@ -60,7 +60,6 @@ test: setup-build setup-net setup-node test-build
 	@$(MAKE) --no-print-directory test-unit test-net test-node
 
 test-build:
-	$(CARGO) build $(tests) --bin hostcni
 	$(CARGO) test $(tests) --no-run
 
 test-unit: setup-build
@@ -70,7 +69,7 @@ test-net: setup-build setup-net
 	$(if $(net_tests),$(CARGO) test $(tests) $(addprefix --test ,$(net_tests)))
 
 test-node: setup-build setup-net setup-node
-	$(CARGO) build $(tests) --bin hostcni
+	@tests/support/node-root >/dev/null
 	$(if $(node_tests),$(CARGO) test $(tests) $(addprefix --test ,$(node_tests)))
 
 demo: setup-build setup-node build

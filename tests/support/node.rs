@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::Duration;
 use std::{fs, process, thread};
 
@@ -27,7 +27,7 @@ pub struct Node {
     /// Orders to the holder; its end is the node's.
     orders: Option<ChildStdin>,
     /// What the holder tells.
-    told: mpsc::Receiver<String>,
+    told: Mutex<mpsc::Receiver<String>>,
     /// The disk as the holder sees it.
     disk: PathBuf,
     /// The node's process 1, while it is on.
@@ -57,7 +57,7 @@ impl Node {
         let line = told.recv_timeout(LONG).expect("node-holder makes a disk; it says above what is missing");
         let inside = line.strip_prefix("root /").expect("its first line names the disk");
         let disk = PathBuf::from(format!("/proc/{}/root", holder.id())).join(inside);
-        Self { holder, orders, told, disk, leader: None }
+        Self { holder, orders, told: Mutex::new(told), disk, leader: None }
     }
 
     /// Switches the node on; comes back as soon as commands can be run in it.
@@ -89,8 +89,13 @@ impl Node {
 
     /// An orderly reboot, up to the next boot's [`Node::settle`].
     pub fn reboot(&mut self) {
-        self.shut_down("reboot", REBOOT);
+        self.go_down();
         self.boot();
+    }
+
+    /// The first half of a reboot: down in order, and off, so that the disk can be looked at.
+    pub fn go_down(&mut self) {
+        self.shut_down("reboot", REBOOT);
     }
 
     /// An orderly end: `systemctl poweroff`.
@@ -102,7 +107,7 @@ impl Node {
     pub fn cut_power(&mut self) {
         let leader = self.leader.take().expect("the node is on");
         signal(leader, "KILL");
-        let line = self.told.recv_timeout(LONG).expect("the node ends");
+        let line = self.next_told("its end");
         assert_ne!(line, REBOOT, "that was a reboot");
     }
 
@@ -142,6 +147,19 @@ impl Node {
         Running { line: line.to_owned(), child: Some(command.spawn().expect("nsenter starts")) }
     }
 
+    /// Whether it is switched on.
+    pub fn is_on(&self) -> bool {
+        self.leader.is_some()
+    }
+
+    /// Enables or disables units while the node is off.
+    #[track_caller]
+    pub fn unit_files(&self, verb: &str, units: &[&str]) {
+        let output = Command::new("systemctl").arg("--root").arg(&self.disk).arg(verb).args(units).output();
+        let output = output.expect("systemctl is there");
+        assert!(output.status.success(), "systemctl {verb} {units:?}: {}", both(&output));
+    }
+
     /// The host's number of the node's process 1.
     pub fn leader(&self) -> u32 {
         self.leader.expect("the node is on")
@@ -170,7 +188,7 @@ impl Node {
 
     fn shut_down(&mut self, verb: &str, end: &str) {
         self.ok(&format!("systemctl --no-block {verb}"));
-        let line = self.told.recv_timeout(2 * LONG).expect("the node goes down in order");
+        let line = self.next_told("an orderly end");
         self.leader = None;
         assert_eq!(line, end, "how the node ended after {verb}");
     }
@@ -180,9 +198,14 @@ impl Node {
         writeln!(orders, "{word}").expect("the holder listens");
     }
 
+    fn next_told(&self, what: &str) -> String {
+        let told = self.told.lock().expect("nobody panics with it");
+        told.recv_timeout(2 * LONG).unwrap_or_else(|_| panic!("waited in vain for the node's {what}"))
+    }
+
     /// A node that ended by itself while it was expected to come up.
     fn told_gone(&self) {
-        if let Ok(line) = self.told.try_recv() {
+        if let Ok(line) = self.told.lock().expect("nobody panics with it").try_recv() {
             panic!("the node ended while booting: {line}");
         }
     }
@@ -260,7 +283,7 @@ fn lower() -> &'static str {
     LOWER.get_or_init(|| {
         let layer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-layer");
         let _ = fs::remove_dir_all(&layer);
-        script("node-layer", &[&layer.to_string_lossy(), "PROFILE=dev", "FEATURES=failpoints"]);
+        script("node-layer", &[&layer.to_string_lossy(), concat!("BUILT=", env!("CARGO_BIN_EXE_hostcni"))]);
         format!("{}:{}", layer.display(), script("node-root", &[]))
     })
 }
