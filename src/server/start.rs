@@ -59,11 +59,11 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
 
 fn configure(options: &Options) -> Result<(), ServeError> {
     notify::status("starting: reading the configuration");
-    fail_at("configuration")?;
+    fail_now("configuration")?;
     let settings = settings::load(&options.root).map_err(ServeError::at("configuration"))?.settings;
     journal::set_filter(&settings.log.filter);
     notify::status("starting: taking the socket");
-    fail_at("socket")?;
+    fail_now("socket")?;
     let socket = socket(options)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -128,20 +128,20 @@ async fn become_ready(
     records: Vec<crate::attachment::Attachment>,
 ) -> Result<(), ServeError> {
     node.readiness.at("making bridges and addresses");
-    fail_at("bridge")?;
+    fail_at("bridge").await?;
     let mut changes = node.networks.prepare().await.map_err(ServeError::at("bridge"))?;
     node.readiness.at("matching attachments with the kernel");
-    fail_at("attachments")?;
+    fail_at("attachments").await?;
     let reconciled = node.networks.reconcile(records).await.map_err(ServeError::at("attachments"))?;
     node.readiness.at("loading the nftables table");
-    fail_at("nftables")?;
+    fail_at("nftables").await?;
     node.networks.apply_rules().await.map_err(ServeError::at("nftables"))?;
     node.readiness.at("carrying out spooled DELs");
-    fail_at("spool")?;
+    fail_at("spool").await?;
     let spooled = maintain::spooled(node).await;
     changes.extend(reconciled.failures.iter().cloned());
     journal::emit(&Event::Reconciled { reconciled: &format!("{reconciled}"), spooled, changes: &changes });
-    fail_at("ready")?;
+    fail_at("ready").await?;
     node.readiness.enter(Phase::Ready);
     notify::ready(&node.status_line());
     journal::emit(&Event::ServerReady { attachments: node.networks.attachments().len() });
@@ -202,9 +202,22 @@ impl Signals {
     }
 }
 
-/// A start step that a test can make fail, wait or die: `start.<step>`.
+/// A start step that a test can make fail, wait or die: `start.<step>`. It waits on a thread of its own, so
+/// that the server goes on answering STATUS as it would in a step that takes its time.
+#[cfg(feature = "failpoints")]
+async fn fail_at(step: &'static str) -> Result<(), ServeError> {
+    let visit = tokio::task::spawn_blocking(move || fail_now(step));
+    visit.await.unwrap_or_else(|error| Err(ServeError::at(step)(error)))
+}
+
+#[cfg(not(feature = "failpoints"))]
+async fn fail_at(_: &'static str) -> Result<(), ServeError> {
+    Ok(())
+}
+
+/// The same before there is a runtime.
 #[cfg_attr(not(feature = "failpoints"), allow(clippy::unnecessary_wraps))]
-fn fail_at(step: &'static str) -> Result<(), ServeError> {
+fn fail_now(step: &'static str) -> Result<(), ServeError> {
     #[cfg(feature = "failpoints")]
     fail::fail_point!(&format!("start.{step}"), |_| Err(ServeError { step, text: "failpoint".to_owned() }));
     let _ = step;
