@@ -19,7 +19,7 @@ pub const SPOOL: &str = "/var/lib/hostcni/spool";
 /// Records of attachments.
 pub const ATTACHMENTS: &str = "/run/hostcni/attachments";
 /// The last step before the server says it is ready, where a test can make it slow.
-pub const BEFORE_READY: &str = "server.ready";
+pub const BEFORE_READY: &str = "start.ready";
 /// How long the conf of a planned restart outlives the old server.
 pub const GRACE: Duration = Duration::from_secs(5);
 /// The gateways of the network of [`dual_stack`], and what the world answers at.

@@ -74,6 +74,12 @@ impl Asked {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Kills it, as a runtime does whose context ended.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Waits for its end.
     pub fn answer(self) -> Answer {
         let output = self.child.wait_with_output().expect("its output can be read");

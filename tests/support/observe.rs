@@ -31,6 +31,15 @@ pub trait Place {
     }
 }
 
+/// The machine that runs the tests itself.
+pub struct Here;
+
+impl Place for Here {
+    fn command(&self, program: &str) -> Command {
+        Command::new(program)
+    }
+}
+
 /// Standard output and error of a command, for messages.
 pub fn both(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
