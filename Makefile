@@ -20,13 +20,15 @@ BUILT ?= $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/hos
 flags := --locked $(if $(FEATURES),--features $(FEATURES))
 tests := --locked --features failpoints
 
+# The node tests' Debian root is kept in $HOSTCNI_CACHE, or /var/cache/hostcni-test.
+
 # Targets of tests/ by what they need: node_* a booted node, net_* root and namespaces, the others nothing.
 targets    := $(basename $(notdir $(wildcard tests/*.rs)))
 node_tests := $(filter node%,$(targets))
 net_tests  := $(filter net_%,$(targets))
 unit_tests := $(filter-out $(node_tests) $(net_tests),$(targets))
 
-.PHONY: build install lint test test-build test-unit test-net test-node demo bench clean setup-%
+.PHONY: build install lint test test-build test-unit test-net test-node demo bench clean setup-build
 
 build:
 	$(CARGO) build $(flags) --profile $(PROFILE) --bin hostcni
@@ -57,7 +59,7 @@ lint: setup-build setup-lint
 
 # Everything is built before anything runs, so that no test waits for a compiler.
 test: setup-build setup-net setup-node test-build
-	@$(MAKE) --no-print-directory test-unit test-net test-node
+	@$(MAKE) --no-print-directory --keep-going test-unit test-net test-node
 
 test-build:
 	$(CARGO) test $(tests) --no-run

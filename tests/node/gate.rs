@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::product::*;
+use crate::support::cni::Call;
 use crate::support::node::Node;
 use crate::support::observe::{Place, property};
 use crate::support::wait::{LONG, until, within};
@@ -39,17 +40,15 @@ pub fn at_boot_the_conf_is_absent_until_the_server_is_ready(node: &mut Node) {
 }
 
 pub fn a_stop_takes_the_conf_before_the_server_and_pods_keep_their_network(node: &mut Node) {
+    failpoints(node, "stop.drain=sleep(1500)");
     boot(node);
     let addresses = add(node, "web").addresses();
     let ping = Pinging::from(node, "web");
     let process = node.live(&format!("/proc/{}", server(node)));
 
     let stop = node.start("systemctl stop hostcni.service");
-    until("the server's end", || {
-        let alive = process.exists();
-        assert!(alive || !node.has(CONF), "the server is gone and the conf is there");
-        !alive
-    });
+    until("the conf to go", || !node.has(CONF));
+    assert!(process.exists(), "the server went first");
     stop.wait_ok();
     assert!(!node.has(CONF));
     assert_eq!(property(node, "hostcni.socket", "ActiveState"), "active");
@@ -64,16 +63,15 @@ pub fn a_stop_takes_the_conf_before_the_server_and_pods_keep_their_network(node:
 }
 
 pub fn a_killed_server_loses_the_conf_and_comes_back_with_it(node: &mut Node) {
-    drop_in(node, "pause", "RestartSec=1500ms");
+    drop_in(node, "pause", "RestartSec=2s");
     boot(node);
     add(node, "web").result();
     let ping = Pinging::from(node, "web");
     let killed = server(node);
 
     node.ok(&format!("kill -9 {killed}"));
-    within(Duration::from_secs(1), "the conf to go", || !node.has(CONF));
     until("the service in auto-restart", || property(node, "hostcni.service", "SubState") == "auto-restart");
-    assert!(!node.has(CONF));
+    assert!(!node.has(CONF), "a conf with nobody behind it");
     until("the conf to come back", || node.has(CONF));
     until_active(node);
     assert_ne!(server(node), killed);
@@ -90,13 +88,14 @@ pub fn a_planned_restart_keeps_the_conf_and_answers_what_was_asked_meanwhile(nod
         let pod = format!("pod-{round}");
         node.ok(&format!("ip netns add {pod}"));
         let mut restart = node.start("systemctl restart hostcni.service");
-        let add = crate::support::cni::Call::new("ADD", &pod, &config).start(node);
+        let add = Call::new("ADD", &pod, &config).start(node);
         while restart.runs() {
             assert!(node.has(CONF), "a planned restart took the conf");
+            sleep(Duration::from_millis(1));
         }
         restart.wait_ok();
         assert_eq!(add.answer().addresses().len(), 2);
-        let del = crate::support::cni::Call::new("DEL", &pod, &config).send(node);
+        let del = Call::new("DEL", &pod, &config).send(node);
         del.result();
     }
     ping.lost_none();
@@ -154,7 +153,7 @@ pub fn a_bad_configuration_fails_with_its_reason_and_places_nothing(node: &mut N
 
     // The socket takes a DEL all the same: it waits there, without the service spinning over it.
     let config = r#"{"cniVersion":"1.0.0","name":"openshift-sdn","type":"hostcni"}"#;
-    let mut del = crate::support::cni::Call::new("DEL", "gone", config).start(node);
+    let mut del = Call::new("DEL", "gone", config).start(node);
     let starts = || property(node, "hostcni.service", "NRestarts").parse::<u32>().unwrap();
     let before = starts();
     sleep(Duration::from_secs(3));

@@ -22,18 +22,20 @@ pub fn case(name: &str, promise: fn(&mut Node)) -> Trial {
     // `node::boot::a_name` reads as the promise it is.
     let name = name.rsplit("::").next().unwrap_or(name).to_owned();
     Trial::test(name, move || {
-        let held = |step: &mut dyn FnMut()| panic::catch_unwind(AssertUnwindSafe(step)).is_ok();
-        let mut node = None;
-        if !held(&mut || node = Some(Node::new())) {
-            return Err(Failed::from(PANIC.take()));
-        }
-        let mut node = node.ok_or("no node")?;
-        if held(&mut || promise(&mut node)) {
-            return Ok(());
-        }
+        let mut node = held(Node::new).map_err(Failed::from)?;
+        held(|| promise(&mut node)).map_err(|said| {
+            let evidence = held(|| node.evidence()).unwrap_or_else(|said| said);
+            Failed::from(format!("{said}\n{evidence}"))
+        })
+    })
+}
+
+/// What `step` gives, or what its panic said.
+fn held<T>(step: impl FnOnce() -> T) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(step)).map_err(|payload| {
         let said = PANIC.take();
-        let evidence = panic::catch_unwind(AssertUnwindSafe(|| node.evidence()));
-        Err(Failed::from(format!("{said}\n{}", evidence.unwrap_or_else(|_| PANIC.take()))))
+        let handed_on = || Some(payload.downcast_ref::<String>()?.clone()); // by another thread
+        if said.is_empty() { handed_on().unwrap_or_else(|| "a panic".to_owned()) } else { said }
     })
 }
 
