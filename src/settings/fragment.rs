@@ -4,6 +4,7 @@
 //! accepted. The list of options stands here once; from it the macro makes the fragment, the *input* that the
 //! fragments are merged into (which begins as the defaults), and the list that `config show` prints.
 
+use super::duration::Period;
 use super::input::{Entry, Located, Section};
 use super::value::{
     AbsolutePath, Address, BridgeMac, BridgeName, ConfPath, Count, DnsName, DnsOption, Filter, Period,
@@ -247,7 +248,7 @@ pub(super) struct RangeFragment {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gateway: Option<Spanned<Address>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) exclude: List<super::value::Exclude>,
+    pub(super) exclude: List<Exclude>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) set: Option<Spanned<Count<0, 15>>>,
 }

@@ -1,6 +1,6 @@
 //! hostcni's own configuration: from files to settings that can be relied on.
 //!
-//! Three stages, each with a file: [`fragment`](self) is what one file says, everything optional; the *input* is all
+//! Three stages, each with a file: a *fragment* is what one file says, everything optional; the *input* is all
 //! files merged key by key over the defaults, each value with its origin (file and line); [`Settings`] are validated,
 //! with nothing left to doubt. [`load`] goes through all of them and tells every problem it meets, not the first.
 //!
@@ -8,6 +8,7 @@
 //! never panics and never blocks, whatever is in the files or at their paths. Must not touch anything that runs.
 
 mod decode;
+mod duration;
 mod files;
 mod fragment;
 mod input;
@@ -19,7 +20,11 @@ mod show;
 mod validate;
 mod value;
 
+#[cfg(test)]
+mod tests;
 
+
+pub use duration::parse_duration;
 pub use input::Entry;
 pub use model::{
     BridgeSettings, ConfSettings, DriverSettings, ForeignPolicy, Limits, LogSettings, NetworkSettings, Paths,

@@ -1,6 +1,6 @@
 //! The third stage: settings that can be relied on. Everything is checked, nothing is optional that has a default.
 
-use crate::cni::{Bounds, CniVersion, Dns, NetworkName, Route};
+use crate::cni::{Bounds, CniVersion, Dns, MacAddr, NetworkName, Route};
 use crate::ipam::RangeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -121,17 +121,13 @@ pub struct BridgeSettings {
     /// The bridge; no other network has the same.
     pub bridge: String,
     /// Its MAC address: configured, or made from the network's name. Never a pod's (those begin 0a:58).
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
     /// MTU of bridge and pods; `None`: that of the default route's link less `mtu_overhead`.
     pub mtu: Option<u32>,
     /// Bytes that a tunnel around the pods' packets needs.
     pub mtu_overhead: u32,
     /// A pod gets one address of each set; at least one set, none empty.
     pub ranges: Vec<RangeSet>,
-    /// The subnets of all ranges, each once, in the order of the ranges.
-    pub subnets: Vec<IpNet>,
-    /// The bridge's own addresses: each subnet's gateway with the subnet's prefix length.
-    pub gateways: Vec<IpNet>,
     /// Replace pods' addresses by the node's on the way out.
     pub masquerade: bool,
     /// Destinations that see pods' own addresses all the same.
@@ -148,26 +144,14 @@ pub struct BridgeSettings {
     pub forwarding: bool,
 }
 
-impl BridgeSettings {
-    /// Does the network have addresses of this family?
-    pub fn has_ipv6(&self) -> bool {
-        self.subnets.iter().any(|subnet| matches!(subnet, IpNet::V6(_)))
-    }
-
-    /// Does the network have addresses of this family?
-    pub fn has_ipv4(&self) -> bool {
-        self.subnets.iter().any(|subnet| matches!(subnet, IpNet::V4(_)))
-    }
-}
-
 /// A bridge's MAC address, the same at every start and on every node for one network's name.
 ///
 /// It begins with 0e: locally administered, one interface's, and apart from pods' addresses, which begin with 0a:58.
-pub(super) fn bridge_mac(network: &NetworkName) -> [u8; 6] {
+pub(super) fn bridge_mac(network: &NetworkName) -> MacAddr {
     // FNV-1a: the value must never change between versions, which the standard library's hashers do not promise.
     let hash = network.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
-    [0x0e, a, b, c, d, e]
+    MacAddr::new([0x0e, a, b, c, d, e])
 }

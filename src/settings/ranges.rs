@@ -5,165 +5,83 @@ use super::fragment::{List, NetworkInput, RangeFragment, Table};
 use super::input::Located;
 use super::prefix;
 use super::problem::{Origin, Problem};
-use super::value::Subnet;
+use super::value::{Address, Exclude, Subnet};
 use crate::ipam::{Range, RangeSet};
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use toml::Spanned;
 
 /// Ranges of one network.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    pub(super) all: Vec<Placed>,
+    all: Vec<Placed>,
 }
 
 /// One range and its place.
 #[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) subnet: IpNet,
-    pub(super) gateway: IpAddr,
-    pub(super) origin: Origin,
-    first: IpAddr,
-    last: IpAddr,
-    set: SetKey,
+struct Placed {
     range: Range,
+    set: SetKey,
+    key: &'static str,
+    origin: Origin,
 }
 
 /// Which set a range belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SetKey {
-    /// Not said: one for each family.
-    Family {
-        v6: bool,
-    },
+    /// Not said, so one for each family.
+    OfIpv4,
+    /// The same.
+    OfIpv6,
+    /// What `set =` says.
     Numbered(u32),
+}
+
+impl SetKey {
+    fn of_family(net: IpNet) -> Self {
+        match net {
+            IpNet::V4(_) => Self::OfIpv4,
+            IpNet::V6(_) => Self::OfIpv6,
+        }
+    }
 }
 
 impl Ranges {
     /// The ranges that are right; the others are problems.
     pub(super) fn build(input: &NetworkInput, problems: &mut Vec<Problem>) -> Self {
         let (subnets, long) = (&input.subnets, &input.range);
-        let mut ranges = Self::default();
-        if !subnets.get().is_empty() && !long.get().is_empty() {
-            problems.push(subnets.problem(
-                "network.subnets",
-                format!(
-                    "set together with [[network.range]] ({}): use one, or empty the other with []",
-                    long.origin()
-                ),
-            ));
-        }
-        if subnets.get().is_empty() && long.get().is_empty() {
-            problems.push(subnets.problem(
-                "network.subnets",
-                "no address for any pod: set subnets = [\"10.128.0.0/23\"] or a [[network.range]]",
-            ));
-        }
+        let message = match (subnets.get().is_empty(), long.get().is_empty()) {
+            (false, false) => Some(format!(
+                "set together with [[network.range]] ({}): use one of them, or empty this one with []",
+                long.origin()
+            )),
+            (true, true) => {
+                Some("no address for any pod: set subnets = [\"10.128.0.0/23\"], or a [[network.range]]".into())
+            }
+            _ => None,
+        };
+        problems.extend(message.map(|message| subnets.problem("network.subnets", message)));
+        let mut all = Vec::new();
         for subnet in subnets.get() {
-            ranges.add_simple(subnets, subnet, problems);
-        }
-        for (number, entry) in long.get().iter().enumerate() {
-            ranges.add_long(long, number, entry, problems);
-        }
-        ranges.check(problems);
-        ranges
-    }
-
-    fn add_simple(
-        &mut self,
-        list: &Located<List<Subnet>>,
-        subnet: &Spanned<Subnet>,
-        problems: &mut Vec<Problem>,
-    ) {
-        let Subnet(net) = *subnet.get_ref();
-        match Range::new(net, None, None, None, Vec::new()) {
-            Ok(range) => self.all.push(Placed {
-                subnet: net,
-                gateway: first_host(&net),
-                origin: list.origin_in(subnet),
-                first: net.network(),
-                last: net.broadcast(),
-                set: SetKey::Family { v6: net.addr().is_ipv6() },
-                range,
-            }),
-            Err(error) => problems.push(list.problem_in(subnet, "network.subnets", error.to_string())),
-        }
-    }
-
-    fn add_long(
-        &mut self,
-        list: &Located<List<Table<RangeFragment>>>,
-        number: usize,
-        entry: &Spanned<Table<RangeFragment>>,
-        problems: &mut Vec<Problem>,
-    ) {
-        let Table(fragment) = entry.get_ref();
-        let Some(subnet) = &fragment.subnet else {
-            let missing = "not set: every range needs its subnet, such as subnet = \"10.128.0.0/23\"";
-            problems.push(Problem {
-                key: "network.range.subnet".into(),
-                ..Problem::at(list.origin_in(entry), missing)
-            });
-            return;
-        };
-        let Subnet(net) = *subnet.get_ref();
-        let before = problems.len();
-        let mut inside = |option: &str, value: Option<(IpAddr, Problem)>| {
-            if let Some((address, problem)) = value {
-                if !net.contains(&address) {
-                    let message = format!("not in the range's subnet {net}");
-                    problems.push(Problem { key: format!("network.range.{option}"), message, ..problem });
-                }
-            }
-        };
-        let told = |part: &Option<Spanned<super::value::Address>>| {
-            part.as_ref().map(|part| (part.get_ref().0, list.problem_in(part, "", "")))
-        };
-        inside("range_start", told(&fragment.range_start));
-        inside("range_end", told(&fragment.range_end));
-        inside("gateway", told(&fragment.gateway));
-        for exclude in &fragment.exclude {
-            inside("exclude", Some((exclude.get_ref().0.network(), list.problem_in(exclude, "", ""))));
-        }
-        if problems.len() > before {
-            return;
-        }
-        let address =
-            |part: &Option<Spanned<super::value::Address>>| part.as_ref().map(|part| part.get_ref().0);
-        let (start, end, gateway) =
-            (address(&fragment.range_start), address(&fragment.range_end), address(&fragment.gateway));
-        let excludes = fragment.exclude.iter().map(|exclude| exclude.get_ref().0).collect();
-        match Range::new(net, start, end, gateway, excludes) {
-            Ok(range) => self.all.push(Placed {
-                subnet: net,
-                gateway: gateway.unwrap_or_else(|| first_host(&net)),
-                origin: list.origin_in(subnet),
-                first: start.unwrap_or(net.network()),
-                last: end.unwrap_or(net.broadcast()),
-                set: match &fragment.set {
-                    Some(set) => SetKey::Numbered(set.get_ref().0),
-                    None => SetKey::Family { v6: net.addr().is_ipv6() },
-                },
-                range,
-            }),
-            Err(error) => problems.push(range_problem(list, number, subnet, &error)),
-        }
-    }
-
-    /// What concerns two ranges of the network.
-    fn check(&self, problems: &mut Vec<Problem>) {
-        for (index, range) in self.all.iter().enumerate() {
-            for earlier in &self.all[..index] {
-                if let Some(message) = contradiction(earlier, range) {
-                    let value = Some(format!("\"{}\"", range.subnet));
-                    let key = "network.range".to_owned();
-                    problems.push(Problem { key, value, ..Problem::at(range.origin.clone(), message) });
-                }
+            match simple(subnets, subnet) {
+                Ok(placed) => all.push(placed),
+                Err(problem) => problems.push(problem),
             }
         }
+        for entry in long.get() {
+            match Entry::new(long, entry).build() {
+                Ok(placed) => all.push(placed),
+                Err(found) => problems.extend(found),
+            }
+        }
+        for (index, later) in all.iter().enumerate() {
+            let against = all[..index].iter().find_map(|earlier| contradiction(earlier, later));
+            problems.extend(against.map(|message| later.problem(message)));
+        }
+        Self { all }
     }
 
-    /// The sets, in the order in which they are first named.
+    /// The sets, in the order in which they are first named. A set that mixes families has been told of.
     pub(super) fn sets(&self) -> Vec<RangeSet> {
         let mut sets: Vec<(SetKey, Vec<Range>)> = Vec::new();
         for placed in &self.all {
@@ -172,75 +90,147 @@ impl Ranges {
                 None => sets.push((placed.set, vec![placed.range.clone()])),
             }
         }
-        sets.into_iter().map(|(_, ranges)| RangeSet(ranges)).collect()
+        sets.into_iter().filter_map(|(_, ranges)| RangeSet::new(ranges).ok()).collect()
     }
 
-    /// The subnets, each once.
     pub(super) fn subnets(&self) -> Vec<IpNet> {
-        let mut subnets: Vec<IpNet> = Vec::new();
-        for placed in &self.all {
-            if !subnets.contains(&placed.subnet) {
-                subnets.push(placed.subnet);
-            }
-        }
-        subnets
+        self.all.iter().map(|placed| placed.range.subnet()).collect()
     }
 
-    /// The gateway of each subnet with the subnet's prefix length, each once.
-    pub(super) fn gateways(&self) -> Vec<IpNet> {
-        let mut gateways: Vec<IpNet> = Vec::new();
-        for placed in &self.all {
-            // A prefix length that a subnet has is one that its addresses can have.
-            if let Ok(gateway) = IpNet::new(placed.gateway, placed.subnet.prefix_len()) {
-                if !gateways.contains(&gateway) {
-                    gateways.push(gateway);
-                }
-            }
-        }
-        gateways
+    /// Where a subnet of these overlaps one of another network.
+    pub(super) fn shared_with(&self, other: &Self, other_network: &str) -> Vec<Problem> {
+        let clash = |own: &Placed| {
+            let overlaps = |it: &&Placed| prefix::overlap(&it.range.subnet(), &own.range.subnet());
+            let it = other.all.iter().find(overlaps)?;
+            Some(own.problem(format!("overlaps {} of network {other_network} ({})", it.range.subnet(), it.origin)))
+        };
+        self.all.iter().filter_map(clash).collect()
     }
 }
 
-fn range_problem(
-    list: &Located<List<Table<RangeFragment>>>,
-    number: usize,
-    subnet: &Spanned<Subnet>,
-    error: &impl std::fmt::Display,
-) -> Problem {
-    list.problem_in(subnet, "network.range.subnet", format!("range {}: {error}", number + 1))
+impl Placed {
+    /// What is wrong with this range beside another.
+    fn problem(&self, message: String) -> Problem {
+        let value = Some(format!("\"{}\"", self.range.subnet()));
+        Problem { key: self.key.into(), value, ..Problem::at(self.origin.clone(), message) }
+    }
+}
+
+fn simple(list: &Located<List<Subnet>>, subnet: &Spanned<Subnet>) -> Result<Placed, Problem> {
+    const KEY: &str = "network.subnets";
+    let Subnet(net) = *subnet.get_ref();
+    match Range::new(net, None, None, None, &[]) {
+        Ok(range) => {
+            Ok(Placed { range, set: SetKey::of_family(net), key: KEY, origin: list.origin_in(subnet) })
+        }
+        Err(error) => Err(list.problem_in(subnet, KEY, error.to_string())),
+    }
+}
+
+/// A `[[network.range]]`.
+struct Entry<'a> {
+    list: &'a Located<List<Table<RangeFragment>>>,
+    origin: Origin,
+    fragment: &'a RangeFragment,
+}
+
+impl<'a> Entry<'a> {
+    fn new(
+        list: &'a Located<List<Table<RangeFragment>>>,
+        entry: &'a Spanned<Table<RangeFragment>>,
+    ) -> Self {
+        Self { list, origin: list.origin_in(entry), fragment: &entry.get_ref().0 }
+    }
+
+    fn build(&self) -> Result<Placed, Vec<Problem>> {
+        const KEY: &str = "network.range.subnet";
+        let Some(subnet) = &self.fragment.subnet else {
+            let missing = "not set: every range needs its subnet, such as subnet = \"10.128.0.0/23\"";
+            return Err(vec![Problem { key: KEY.into(), ..Problem::at(self.origin.clone(), missing) }]);
+        };
+        let Subnet(net) = *subnet.get_ref();
+        let outside = self.outside(net);
+        if !outside.is_empty() {
+            return Err(outside);
+        }
+        let address = |part: &Option<Spanned<Address>>| part.as_ref().map(|part| part.get_ref().0);
+        let (start, end) = (address(&self.fragment.range_start), address(&self.fragment.range_end));
+        let excludes: Vec<IpNet> = self.fragment.exclude.iter().map(|it| it.get_ref().0).collect();
+        match Range::new(net, start, end, address(&self.fragment.gateway), &excludes) {
+            Ok(range) => Ok(Placed {
+                range,
+                set: self.fragment.set.as_ref().map_or(SetKey::of_family(net), |it| SetKey::Numbered(it.get_ref().0)),
+                key: KEY,
+                origin: self.list.origin_in(subnet),
+            }),
+            Err(error) => Err(vec![self.list.problem_in(subnet, KEY, error.to_string())]),
+        }
+    }
+
+    /// The addresses that are not where they must be in `net`.
+    fn outside(&self, net: IpNet) -> Vec<Problem> {
+        let mut found = Vec::new();
+        let addresses = [
+            ("network.range.range_start", &self.fragment.range_start),
+            ("network.range.range_end", &self.fragment.range_end),
+            ("network.range.gateway", &self.fragment.gateway),
+        ];
+        for (key, part) in addresses.into_iter().filter_map(|(key, part)| Some((key, part.as_ref()?))) {
+            let Address(address) = *part.get_ref();
+            if !net.contains(&address) {
+                found.push(self.list.problem_in(part, key, format!("not in the range's subnet {net}")));
+            } else if key.ends_with("gateway") && !is_host(net, address) {
+                let message = format!("no host can have this address of {net}: it stands for the subnet");
+                found.push(self.list.problem_in(part, key, message));
+            }
+        }
+        for exclude in &self.fragment.exclude {
+            let Exclude(excluded) = *exclude.get_ref();
+            if !net.contains(&excluded) {
+                let message = format!("not in the range's subnet {net}");
+                found.push(self.list.problem_in(exclude, "network.range.exclude", message));
+            }
+        }
+        found
+    }
+}
+
+/// Can a host of `net` have this address of it? Not those of the subnet itself, except in the smallest (RFC 3021,
+/// RFC 6164).
+fn is_host(net: IpNet, address: IpAddr) -> bool {
+    if net.prefix_len() + 1 >= net.max_prefix_len() {
+        return true;
+    }
+    address != net.network() && (net.addr().is_ipv6() || address != net.broadcast())
 }
 
 /// Why two ranges of one network cannot stand side by side.
 fn contradiction(a: &Placed, b: &Placed) -> Option<String> {
-    if a.set == b.set && a.subnet.addr().is_ipv4() != b.subnet.addr().is_ipv4() {
+    let (x, y) = (&a.range, &b.range);
+    if a.set == b.set && x.subnet().addr().is_ipv4() != y.subnet().addr().is_ipv4() {
         return Some(format!(
-            "in one set with {} ({}), which is of the other family: a set gives one address",
-            a.subnet, a.origin
+            "in one set with {} ({}), which is of the other family: a set gives a pod one address",
+            x.subnet(),
+            a.origin
         ));
     }
-    if a.subnet != b.subnet {
-        let overlap = prefix::overlap(&a.subnet, &b.subnet);
-        return overlap.then(|| format!("overlaps the subnet {} ({})", a.subnet, a.origin));
+    if x.subnet() != y.subnet() {
+        let overlap = prefix::overlap(&x.subnet(), &y.subnet());
+        return overlap.then(|| format!("overlaps the subnet {} ({})", x.subnet(), a.origin));
     }
-    if a.first <= b.last && b.first <= a.last {
+    if x.start() <= y.end() && y.start() <= x.end() {
         return Some(format!(
-            "has addresses of the range {} to {} ({}) as well: an address can be in one range only",
-            a.first, a.last, a.origin
+            "has addresses of the range {} to {} ({}) too: an address can be in one range only",
+            x.start(),
+            x.end(),
+            a.origin
         ));
     }
-    if a.gateway != b.gateway {
-        return Some(format!(
-            "its gateway {} is not that of the same subnet before ({}: {})",
-            b.gateway, a.origin, a.gateway
-        ));
-    }
-    None
-}
-
-/// The first address after the subnet's own, which is the gateway's by default.
-fn first_host(net: &IpNet) -> IpAddr {
-    match net.network() {
-        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits().saturating_add(1)).into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits().saturating_add(1)).into(),
+    match (x.gateway(), y.gateway()) {
+        (Some(earlier), Some(later)) if earlier != later => Some(format!(
+            "its gateway {later} is not the one that the same subnet has before ({}): {earlier}",
+            a.origin
+        )),
+        _ => None,
     }
 }

@@ -6,7 +6,6 @@ use super::model::{
     BridgeSettings, ConfSettings, DriverSettings, Limits, LogSettings, NetworkSettings, Paths, Settings,
     bridge_mac,
 };
-use super::prefix;
 use super::problem::{Origin, Problem, SettingsError};
 use super::ranges::Ranges;
 use crate::cni::{Bounds, Dns, Route};
@@ -79,7 +78,7 @@ fn network_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> Networ
 fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeSettings {
     let ranges = Ranges::build(input, problems);
     let subnets = ranges.subnets();
-    let mac = input.mac.get().as_ref().map_or_else(|| bridge_mac(input.name.get()), |mac| mac.0.octets());
+    let mac = input.mac.get().as_ref().map_or_else(|| bridge_mac(input.name.get()), |mac| mac.0);
     let mtu = input.mtu.get().map(|mtu| mtu.0);
     if mtu.is_some_and(|mtu| mtu < 1280) && subnets.iter().any(|net| net.addr().is_ipv6()) {
         problems.push(
@@ -94,8 +93,6 @@ fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeS
         mtu,
         mtu_overhead: input.mtu_overhead.get().0,
         ranges: ranges.sets(),
-        gateways: ranges.gateways(),
-        subnets,
         masquerade: *input.masquerade.get(),
         no_masquerade: input.no_masquerade.get().iter().map(|net| net.get_ref().0).collect(),
         hairpin: *input.hairpin.get(),
@@ -183,30 +180,13 @@ fn across(input: &Input, problems: &mut Vec<Problem>) {
                 );
                 found.push(later.conf.path.problem("network.conf.path", message));
             }
-            found.extend(shared_subnets(earlier, later));
+            // What is wrong with the ranges of either by itself has been told.
+            let ranges = |network| Ranges::build(network, &mut Vec::new());
+            found.extend(ranges(later).shared_with(&ranges(earlier), earlier.name.get().as_str()));
             let name = Some(later.name.get().to_string());
             problems.extend(found.into_iter().map(|problem| Problem { network: name.clone(), ..problem }));
         }
     }
-}
-
-fn shared_subnets(earlier: &NetworkInput, later: &NetworkInput) -> Vec<Problem> {
-    // What is wrong with either by itself has been told.
-    let (a, b) = (Ranges::build(earlier, &mut Vec::new()), Ranges::build(later, &mut Vec::new()));
-    let mut found: Vec<Problem> = Vec::new();
-    for range in &b.all {
-        if let Some(other) = a.all.iter().find(|other| prefix::overlap(&other.subnet, &range.subnet)) {
-            let key = if later.range.get().is_empty() { "network.subnets" } else { "network.range.subnet" };
-            let message =
-                format!("overlaps {} of network {} ({})", other.subnet, earlier.name.get(), other.origin);
-            let value = Some(format!("\"{}\"", range.subnet));
-            let problem = Problem { key: key.into(), value, ..Problem::at(range.origin.clone(), message) };
-            if !found.contains(&problem) {
-                found.push(problem);
-            }
-        }
-    }
-    found
 }
 
 /// Directories that hostcni sweeps must hold nothing else: unknown files in them are set aside.
