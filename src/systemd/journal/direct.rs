@@ -86,10 +86,11 @@ fn field_name(name: &str) -> String {
 }
 
 fn put(entry: &mut Vec<u8>, name: &str, value: &str) {
-    let value = &value[..value.floor_char_boundary(MAX_VALUE)];
+    // journald takes any bytes, so cutting a character in two does no harm.
+    let value = &value.as_bytes()[..value.len().min(MAX_VALUE)];
     entry.extend(name.as_bytes());
     entry.push(b'\n');
     entry.extend((value.len() as u64).to_le_bytes());
-    entry.extend(value.as_bytes());
+    entry.extend(value);
     entry.push(b'\n');
 }
