@@ -17,3 +17,7 @@ pub mod journal;
 pub mod notify;
 /// The watchdog's interval.
 pub mod watchdog;
+
+/// The shipped units and files.
+#[cfg(test)]
+mod shipped;
