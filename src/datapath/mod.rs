@@ -1,1 +1,5 @@
-//! Placeholder of the datapath room.
+//! The kernel: the only netlink, namespaces, nftables, sysctls, starting of processes and `unsafe`.
+
+mod error;
+
+pub use error::{KernelError, Result};
