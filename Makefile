@@ -51,7 +51,7 @@ lint: setup-build setup-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --features failpoints -- -D warnings
-	shellcheck $$(grep -rlE '^#!/bin/(ba)?sh' .ci tests/support)
+	shellcheck -x -P SCRIPTDIR $$(grep -rlE '^#!/bin/(ba)?sh' .ci tests/support)
 	tests/support/verify-units
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check licenses bans; fi
 

@@ -2,6 +2,7 @@
 //! through stops, crashes, reboots and power cuts. `tests/support/packages node` installs what this needs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // how a test fails
+#![allow(clippy::wildcard_imports)] // `product` is the vocabulary of every case
 
 mod support;
 mod node {

@@ -27,7 +27,7 @@ pub fn a_reboot_answers_every_last_del_and_the_next_boot_is_clean(node: &mut Nod
     for pod in ["one", "two", "three"] {
         let answer = log.lines().find(|line| line.contains(&format!("del {pod} "))).unwrap_or("none");
         assert!(
-            answer.contains("status=0") && answer.contains("conf=80-openshift"),
+            answer.contains("status=0") && answer.contains("conf=/etc/cni/net.d/80-openshift"),
             "DEL of {pod}: {answer}"
         );
     }
@@ -37,7 +37,7 @@ pub fn a_reboot_answers_every_last_del_and_the_next_boot_is_clean(node: &mut Nod
     nothing_left(node);
     let log = node.read("/var/log/runtime-like").unwrap_or_default();
     let last = log.lines().last().unwrap_or_default();
-    assert!(last.ends_with("start conf=80-openshift-network.conf "), "{log}");
+    assert!(last.ends_with("start conf=/etc/cni/net.d/80-openshift-network.conf "), "{log}");
     assert_eq!(add(node, "again").addresses().len(), 2);
 }
 

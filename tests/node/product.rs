@@ -134,11 +134,6 @@ pub fn add(node: &Node, container: &str) -> Answer {
     Call::new("ADD", container, &conf(node)).send(node)
 }
 
-/// Whether one ping to `address` from the namespace of a pod is answered.
-pub fn reaches(node: &Node, container: &str, address: &str) -> bool {
-    node.succeeds(&format!("ip netns exec {container} ping -q -c1 -W5 {address}"))
-}
-
 /// A ping ten times a second from a pod to its gateway, until the returned command is told to stop: then it
 /// says how many were lost.
 pub struct Pinging<'a> {

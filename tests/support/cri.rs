@@ -136,6 +136,7 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
+#[allow(clippy::needless_pass_by_value)] // as map_err passes it
 fn text(error: impl ToString) -> Refused {
     error.to_string()
 }

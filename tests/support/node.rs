@@ -180,7 +180,7 @@ impl Node {
                 "ip -br address; ip route; ip -6 route",
                 "cat /var/log/runtime-like",
             ] {
-                text += &format!("--- {line}\n{}", both(&self.run(line)));
+                text = text + "--- " + line + "\n" + &both(&self.run(line));
             }
         }
         text
