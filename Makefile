@@ -46,6 +46,7 @@ install:
 	mv -fT $(DESTDIR)$(PLUGINDIR)/hostcni.new $(DESTDIR)$(PLUGINDIR)/hostcni
 	for unit in $(notdir $(wildcard systemd/*.service systemd/*.socket systemd/*.target)); do \
 	  $(call place,0644,systemd/$$unit,$(UNITDIR)/$$unit) || exit 1; done
+	$(call place,0644,systemd/80-hostcni.preset,$(PREFIX)/lib/systemd/system-preset/80-hostcni.preset)
 	for file in $$(cd packaging/usr && find . -type f | cut -c3-); do \
 	  $(call place,0644,packaging/usr/$$file,$(PREFIX)/$$file) || exit 1; done
 
@@ -58,13 +59,13 @@ lint: setup-build setup-lint
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check licenses bans; fi
 
 # Everything is built before anything runs, so that no test waits for a compiler.
-test: setup-build setup-net setup-node test-build
+test: setup-build setup-unit setup-net setup-node test-build
 	@$(MAKE) --no-print-directory --keep-going test-unit test-net test-node
 
 test-build:
 	$(CARGO) test $(tests) --no-run
 
-test-unit: setup-build
+test-unit: setup-build setup-unit
 	$(CARGO) test $(tests) --lib --bins $(addprefix --test ,$(unit_tests))
 
 test-net: setup-build setup-net
