@@ -148,39 +148,35 @@ fn unknown_key(key: &str, message: &str) -> String {
     if let Some(near) = nearest(word, here.iter().copied()) {
         return format!("unknown key; did you mean `{near}`? Keys here: {}", here.join(", "));
     }
-    // The right word in the wrong table.
-    let all: Vec<String> = with_one_network().iter().map(super::input::Entry::key).collect();
-    let places: Vec<&String> = all
-        .iter()
-        .filter(|known| known.rsplit('.').next() == Some(word) || known.split('.').rev().nth(1) == Some(word))
-        .collect();
-    match places.first() {
-        Some(place) => {
-            let known = if place.ends_with(&format!(".{word}")) {
-                (*place).clone()
-            } else {
-                place.rsplit_once('.').map_or_else(String::new, |(table, _)| table.to_owned())
-            };
-            format!("unknown key here; it belongs where `{known}` is. Keys here: {}", here.join(", "))
-        }
-        None => format!("unknown key. Keys here: {}", here.join(", ")),
-    }
+    let place = belongs(word).map_or_else(String::new, |place| format!(" here; it belongs where `{place}` is"));
+    format!("unknown key{place}. Keys here: {}", here.join(", "))
 }
 
-/// Every option, from the defaults.
-fn with_one_network() -> Vec<super::input::Entry> {
-    Input::merge(Vec::new(), &mut Vec::new()).entries()
+/// Where an option or a table of this name does belong.
+fn belongs(word: &str) -> Option<String> {
+    let options = Input::merge(Vec::new(), &mut Vec::new()).entries();
+    let tables = options.iter().map(|option| option.section.clone());
+    let all: Vec<String> = options.iter().map(super::input::Entry::key).chain(tables).collect();
+    all.into_iter().find(|key| key.rsplit_once('.').is_some_and(|(_, name)| name == word))
 }
 
-/// "unknown variant `kep`, expected `keep` or `remove`" → with the nearest of them; other messages as they are.
+/// "unknown variant `kep`, expected `keep` or `remove`" → with the nearest of them. Of the other messages only the
+/// words are changed: serde's for those of TOML.
 fn wrong_value(value: &str, message: &str) -> String {
     let message = lines_joined(message);
     let Some(rest) = message.strip_prefix("unknown variant ") else {
-        return message;
+        return message
+            .replacen("invalid type: sequence", "invalid type: list", 1)
+            .replacen("invalid type: map", "invalid type: table", 1)
+            .replacen("expected a sequence", "expected a list in brackets, [\"…\", \"…\"]", 1)
+            .replacen("expected a boolean", "expected true or false", 1)
+            .replacen("expected a string", "expected text in quotes", 1);
     };
     let allowed = expected(rest);
-    let hint = nearest(value.trim_matches(['"', '\'']), allowed.iter().copied())
-        .map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+    let word = value.trim_matches(['"', '\'']);
+    // The nearest number is not what was meant.
+    let near = word.contains(char::is_alphabetic).then(|| nearest(word, allowed.iter().copied())).flatten();
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
     let allowed = allowed.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
     format!("allowed: {allowed}{hint}")
 }

@@ -7,8 +7,8 @@
 use super::duration::Period;
 use super::input::{Entry, Located, Section};
 use super::value::{
-    AbsolutePath, Address, BridgeMac, BridgeName, ConfPath, Count, DnsName, DnsOption, Filter, Period,
-    Prefix, SocketPath, Subnet,
+    AbsolutePath, Address, BridgeMac, BridgeName, ConfPath, Count, DnsName, DnsOption, Exclude, Filter, Prefix,
+    SocketPath, Subnet,
 };
 use super::{ForeignPolicy, RestartPolicy};
 use crate::cni::{CniVersion, NetworkName};

@@ -117,13 +117,12 @@ impl Input {
             let origin = source.origin(entry.span().start);
             let Table(network) = entry.into_inner();
             let Some(name) = network.name.as_ref().map(|name| name.get_ref().as_str().to_owned()) else {
-                problems.push(Problem {
-                    key: "network.name".into(),
-                    ..Problem::at(
-                        origin,
-                        "not set: say which network this is, such as name = \"openshift-sdn\"",
-                    )
-                });
+                let missing = "not set: say which network this is, such as name = \"openshift-sdn\"";
+                let problem = Problem { key: "network.name".into(), ..Problem::at(origin, missing) };
+                // A name that is no name has been told of already.
+                if !problems.iter().any(|other| other.key == problem.key) {
+                    problems.push(problem);
+                }
                 continue;
             };
             match seen.iter().find(|(other, _)| *other == name) {

@@ -20,12 +20,9 @@ pub(super) fn strict(text: &str) -> Result<IpNet, String> {
 
 /// `net`, if pods can live in it.
 pub(super) fn pod_subnet(net: IpNet) -> Result<IpNet, String> {
-    // Two addresses are never given (network and broadcast; the subnet-router anycast address), one is the gateway.
-    let longest = net.max_prefix_len() - 2;
-    if net.prefix_len() > longest {
-        return Err(format!(
-            "too small to hold a pod beside its gateway: a prefix length of at most {longest} is needed"
-        ));
+    // Two addresses are the least: the gateway's and one pod's (RFC 3021 for /31, RFC 6164 for /127).
+    if net.prefix_len() == net.max_prefix_len() {
+        return Err("a single address: too small to hold a pod beside its gateway".into());
     }
     match SPECIAL.iter().find(|(special, _)| overlap(special, &net)) {
         Some((special, what)) => Err(format!("overlaps {special}, {what}: pods cannot use it")),

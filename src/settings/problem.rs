@@ -94,13 +94,20 @@ impl SettingsError {
                 kept.push(problem);
             }
         }
-        // Only lines are compared, not files: files were read in order of precedence and stay in it.
-        kept.sort_by(|a, b| match (&a.origin, &b.origin) {
-            (Some(Origin::File { path: p, line: l }), Some(Origin::File { path: q, line: m })) if p == q => {
-                l.cmp(m)
+        // Files stay in the order in which they were read, the least important first.
+        let mut files: Vec<PathBuf> = Vec::new();
+        let mut place = |problem: &Problem| match &problem.origin {
+            Some(Origin::File { path, line }) => {
+                let rank = files.iter().position(|known| known == path).unwrap_or_else(|| {
+                    files.push(path.clone());
+                    files.len() - 1
+                });
+                (1 + rank, *line)
             }
-            _ => std::cmp::Ordering::Equal,
-        });
+            Some(Origin::Default) => (usize::MAX, 0),
+            None => (0, 0),
+        };
+        kept.sort_by_cached_key(|problem| place(problem));
         Self { problems: kept }
     }
 
@@ -208,9 +215,11 @@ mod tests {
 
     #[test]
     fn problems_of_one_file_come_in_the_order_of_its_lines_and_once() {
-        let at = |line| Problem::at(Origin::File { path: "/f".into(), line }, "m");
-        let error = SettingsError::new(vec![at(3), at(1), at(3)]);
-        assert_eq!(error.to_string(), "configuration not usable, 2 problems:\n  /f:1: m\n  /f:3: m");
+        let at = |path: &str, line| Problem::at(Origin::File { path: path.into(), line }, "m");
+        let default = Problem::at(Origin::Default, "m");
+        let all = vec![at("/b", 3), default, at("/a", 1), at("/b", 1), at("/b", 3), Problem::general("g")];
+        let expected = "configuration not usable, 5 problems:\n  g\n  /b:1: m\n  /b:3: m\n  /a:1: m\n  default: m";
+        assert_eq!(SettingsError::new(all).to_string(), expected);
     }
 
     #[test]

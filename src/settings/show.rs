@@ -29,6 +29,11 @@ pub(super) fn toml(entries: &[Entry]) -> String {
         }
         let origin = printable(&entry.origin.to_string());
         match &entry.value {
+            Some(toml::Value::Array(list)) if list.iter().any(toml::Value::is_table) => {
+                line(&mut text, &format!("{} = [", entry.option), &origin);
+                text.extend(list.iter().map(|item| format!("    {item},\n")));
+                text.push_str("]\n");
+            }
             Some(value) => line(&mut text, &format!("{} = {value}", entry.option), &origin),
             None => line(&mut text, &format!("# {} is not set", entry.option), &origin),
         }

@@ -163,29 +163,24 @@ fn route(entry: &Spanned<Table<RouteFragment>>, subnets: &[IpNet]) -> Result<Rou
 /// What two networks cannot share.
 fn across(input: &Input, problems: &mut Vec<Problem>) {
     for (index, later) in input.networks.iter().enumerate() {
-        for earlier in &input.networks[..index] {
-            let other = |origin: Origin| format!("network {} ({origin})", earlier.name.get());
-            let mut found = Vec::new();
-            if earlier.bridge.get() == later.bridge.get() {
-                let message = format!(
-                    "also the bridge of {}: each network needs its own",
-                    other(earlier.bridge.origin())
-                );
-                found.push(later.bridge.problem("network.bridge", message));
-            }
-            if earlier.conf.path.get() == later.conf.path.get() {
-                let message = format!(
-                    "also the file of {}: each network needs its own",
-                    other(earlier.conf.path.origin())
-                );
-                found.push(later.conf.path.problem("network.conf.path", message));
-            }
+        let mut found = Vec::new();
+        let earlier = &input.networks[..index];
+        let told = |network: &NetworkInput, origin: Origin| {
+            format!("network {} ({origin}) has it too: each needs its own", network.name.get())
+        };
+        if let Some(other) = earlier.iter().find(|it| it.bridge.get() == later.bridge.get()) {
+            found.push(later.bridge.problem("network.bridge", told(other, other.bridge.origin())));
+        }
+        if let Some(other) = earlier.iter().find(|it| it.conf.path.get() == later.conf.path.get()) {
+            found.push(later.conf.path.problem("network.conf.path", told(other, other.conf.path.origin())));
+        }
+        for other in earlier {
             // What is wrong with the ranges of either by itself has been told.
             let ranges = |network| Ranges::build(network, &mut Vec::new());
-            found.extend(ranges(later).shared_with(&ranges(earlier), earlier.name.get().as_str()));
-            let name = Some(later.name.get().to_string());
-            problems.extend(found.into_iter().map(|problem| Problem { network: name.clone(), ..problem }));
+            found.extend(ranges(later).shared_with(&ranges(other), other.name.get().as_str()));
         }
+        let name = later.name.get().to_string();
+        problems.extend(found.into_iter().map(|problem| Problem { network: Some(name.clone()), ..problem }));
     }
 }
 

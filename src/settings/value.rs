@@ -74,7 +74,6 @@ to_text! {
     BridgeMac: |mac| mac,
     Subnet: |net| net,
     Prefix: |net| net,
-    Exclude: |net| net,
     Address: |address| address,
     DnsName: |name| name,
     DnsOption: |option| option,
@@ -254,6 +253,17 @@ impl FromStr for Prefix {
 /// Addresses of a range that no pod gets: one (`10.0.0.5`), or all with a prefix (`10.0.0.64/26`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exclude(pub(super) IpNet);
+
+impl Serialize for Exclude {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(net) = self;
+        if net.prefix_len() == net.max_prefix_len() {
+            serializer.collect_str(&net.addr())
+        } else {
+            serializer.collect_str(net)
+        }
+    }
+}
 
 impl FromStr for Exclude {
     type Err = String;
