@@ -11,6 +11,11 @@
 
 mod attach;
 mod bridge;
+mod antispoof;
+mod batch;
+/// Forgetting stale UDP flows.
+pub mod conntrack;
+mod elements;
 mod error;
 mod inspect;
 mod ipv6;
@@ -19,6 +24,7 @@ mod links;
 mod message;
 mod monitor;
 mod namespace_jobs;
+mod nfnl;
 mod parse;
 mod reaper;
 mod socket;
@@ -27,9 +33,20 @@ mod worker;
 
 /// Network namespaces: opening, telling apart, entering and coming back.
 pub mod netns;
+/// nftables as a whole: applying, updating, watching.
+pub mod nft;
+/// The ruleset as a text, and what it is made from.
+pub mod ruleset;
+/// Starting of processes.
+pub mod spawn;
+/// Settings below `/proc/sys/net`.
+pub mod sysctl;
 
+pub use batch::{ElementBatch, Refusal, RefusalKind, UpdateError};
+pub use elements::{Element, PodPort, PortMap, Protocol, Set, TABLE, TableFamily, link_local};
 pub use error::{KernelError, Result};
 pub use kernel::Kernel;
 pub use types::{
     AttachError, BridgeReport, BridgeSpec, Change, Link, LinkView, PodLink, PodLinkSpec, PodRoute, PodView,
 };
+pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};

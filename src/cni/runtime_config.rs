@@ -1,0 +1,177 @@
+//! Capability arguments: `runtimeConfig`, as CONVENTIONS.md of containernetworking/cni shapes them.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::MacAddr;
+
+/// What the runtime asks for a single container. Absent means not asked for.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RuntimeConfig {
+    /// Host ports that lead to the container.
+    #[serde(deserialize_with = "null_as_default")]
+    pub port_mappings: Vec<PortMapping>,
+    /// Rate limits.
+    pub bandwidth: Option<Bandwidth>,
+    /// Addresses asked for; the prefix length is the network's whatever it says here.
+    #[serde(deserialize_with = "addresses")]
+    pub ips: Vec<IpNet>,
+    /// The interface's MAC address.
+    #[serde(deserialize_with = "mac")]
+    pub mac: Option<MacAddr>,
+    /// Names under which the container is known.
+    #[serde(deserialize_with = "null_as_default")]
+    pub aliases: Vec<String>,
+    /// Ranges in place of the configured ones, as JSON: no network of hostcni takes them from a runtime.
+    pub ip_ranges: Option<serde_json::Value>,
+}
+
+/// A transport protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    #[serde(alias = "TCP")]
+    Tcp,
+    /// UDP.
+    #[serde(alias = "UDP")]
+    Udp,
+    /// SCTP.
+    #[serde(alias = "SCTP")]
+    Sctp,
+}
+
+/// A host port that leads to the container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortMapping {
+    /// The port on the node, 1 to 65535.
+    #[serde(deserialize_with = "port")]
+    pub host_port: u16,
+    /// The port in the container, 1 to 65535.
+    #[serde(deserialize_with = "port")]
+    pub container_port: u16,
+    /// TCP unless it says otherwise.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// The node's address; any when absent.
+    #[serde(
+        default,
+        rename = "hostIP",
+        deserialize_with = "host_ip",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub host_ip: Option<IpAddr>,
+}
+
+/// Rate limits, in bits per second and bits; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs)] // CONVENTIONS.md's own names
+pub struct Bandwidth {
+    pub ingress_rate: u64,
+    pub ingress_burst: u64,
+    pub egress_rate: u64,
+    pub egress_burst: u64,
+}
+
+impl Bandwidth {
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.ingress_rate == 0 && self.egress_rate == 0
+    }
+}
+
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+fn port<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| serde::de::Error::custom(format!("port {number}: 1 to 65535 are allowed")))
+}
+
+/// An empty `hostIP` is what runtimes send for "any".
+fn host_ip<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| serde::de::Error::custom(format!("hostIP {text:?} is no IP address")))
+}
+
+fn mac<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+}
+
+fn addresses<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts = Option::<Vec<String>>::deserialize(deserializer)?.unwrap_or_default();
+    let parse = |text: &String| {
+        text.parse::<IpNet>()
+            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+            .map_err(|_| serde::de::Error::custom(format!("ips: {text:?} is no IP address")))
+    };
+    texts.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<RuntimeConfig, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn the_shapes_of_the_conventions_are_read() {
+        let config = parse(
+            r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},
+                 {"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"127.0.0.1"},
+                 {"hostPort":1,"containerPort":1,"hostIP":""}],
+                "bandwidth":{"ingressRate":2048,"ingressBurst":1600},
+                "ips":["10.10.0.1/24","fd00::5"],"mac":"c2:11:22:33:44:55","dns":{"searches":[]},"new":1}"#,
+        )
+        .unwrap();
+        assert_eq!(config.port_mappings[1].protocol, Protocol::Udp);
+        assert_eq!(config.port_mappings[2].host_ip, None);
+        assert_eq!(config.ips[1].to_string(), "fd00::5/128");
+        assert!(!config.bandwidth.unwrap().is_unlimited());
+    }
+
+    #[test]
+    fn null_and_absent_mean_not_asked_for() {
+        assert_eq!(parse("{}").unwrap(), RuntimeConfig::default());
+        assert_eq!(
+            parse(r#"{"portMappings":null,"ips":null,"mac":"","bandwidth":null}"#).unwrap(),
+            RuntimeConfig::default()
+        );
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        for bad in [
+            r#"{"portMappings":[{"hostPort":0,"containerPort":80}]}"#,
+            r#"{"portMappings":[{"hostPort":65536,"containerPort":80}]}"#,
+            r#"{"portMappings":[{"hostPort":-1,"containerPort":80}]}"#,
+            r#"{"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]}"#,
+            r#"{"portMappings":[{"hostPort":1,"containerPort":80,"hostIP":"node"}]}"#,
+            r#"{"ips":["10.0.0"]}"#,
+            r#"{"mac":"01:00:00:00:00:00"}"#,
+            r#"{"bandwidth":{"ingressRate":-1}}"#,
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}
