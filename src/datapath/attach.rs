@@ -5,27 +5,21 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 
-use super::namespace_jobs::Worker;
+use super::namespace_jobs::Door;
 use super::socket::Socket;
 use super::{AttachError, KernelError, Link, PodLink, PodLinkSpec, PodRoute, ipv6, links, message, parse};
 
 /// Makes the veth pair and configures the pod's end of it.
 pub(super) fn attach(
-    worker: &mut Worker,
+    door: &Door,
+    host: &mut Socket,
     spec: &PodLinkSpec,
-    netns: OwnedFd,
+    netns: &OwnedFd,
 ) -> Result<PodLink, AttachError> {
-    worker.check(&netns)?;
-    let bridge = bridge_index(&mut worker.host, &spec.bridge)?;
-    // Both are set up before the pair is made, so that what can fail early has nothing to undo. The
-    // node's socket works from inside: a socket stays in the namespace it was opened in.
-    let mut host = std::mem::replace(&mut worker.host, Socket::open()?);
-    let result = worker
-        .enter(&netns)
-        .map_err(AttachError::from)
-        .and_then(|(_inside, mut pod)| make(&mut host, &mut pod, spec, &netns, bridge));
-    worker.host = host;
-    result
+    door.check(netns)?;
+    let bridge = bridge_index(host, &spec.bridge)?;
+    let (_inside, mut pod) = door.enter(netns)?;
+    make(host, &mut pod, spec, netns, bridge)
 }
 
 fn bridge_index(host: &mut Socket, name: &str) -> Result<u32, KernelError> {

@@ -2,19 +2,20 @@
 
 use std::os::fd::OwnedFd;
 
-use super::namespace_jobs::Worker;
+use super::namespace_jobs::Door;
 use super::socket::Socket;
 use super::{KernelError, Link, LinkView, PodView, bridge, links, message};
 
 /// Reads everything about a pod's interface and its host end.
 pub(super) fn inspect(
-    worker: &mut Worker,
+    door: &Door,
+    host: &mut Socket,
     ifname: &str,
-    netns: OwnedFd,
+    netns: &OwnedFd,
     host_link: &str,
 ) -> Result<PodView, KernelError> {
-    let host = links::find(&mut worker.host, host_link)?;
-    let (entered, mut pod) = worker.enter_checked(&netns)?;
+    let host = links::find(host, host_link)?;
+    let (entered, mut pod) = door.enter_checked(netns)?;
     drop(entered);
     let lo_up = links::find(&mut pod, "lo")?.is_some_and(|lo| lo.up);
     let mut view = PodView {

@@ -1,7 +1,8 @@
 //! What of IPv6 is set by files under `/proc/sys/net` and not by netlink. They show the network namespace
 //! of the thread that opens them.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -42,33 +43,36 @@ pub(super) fn require(settings_of: &str, link: &str) -> Result<(), KernelError> 
 /// Switches router advertisements off for a link, if the kernel has IPv6; says whether that changed
 /// anything.
 pub(super) fn ignore_router_advertisements(link: &str) -> Result<bool, KernelError> {
-    if !exists() {
-        return Ok(false);
-    }
-    set(&file(link, "accept_ra"), "0")
+    Ok(set(&file(link, "accept_ra"), "0")?.unwrap_or(false))
 }
 
 /// Switches IPv6 on for a link of a pod (some runtimes start a pod with IPv6 off).
 pub(super) fn enable(link: &str) -> Result<(), KernelError> {
-    if !exists() {
-        return require(link, link);
+    match set(&file(link, "disable_ipv6"), "0")? {
+        Some(_) => Ok(()),
+        None => require(link, link),
     }
-    set(&file(link, "disable_ipv6"), "0").map(drop)
 }
 
+/// The value, which for all that are read here is one digit.
 fn read(path: &Path) -> io::Result<String> {
-    Ok(std::fs::read_to_string(path)?.trim().to_owned())
+    // Plain reads: a `read_to_string` asks for the size first and reads to the end, three calls more.
+    let mut value = [0; 16];
+    let length = File::open(path)?.read(&mut value)?;
+    Ok(String::from_utf8_lossy(&value[..length]).trim().to_owned())
 }
 
-fn set(path: &Path, value: &str) -> Result<bool, KernelError> {
-    let fail = |error: io::Error| KernelError::from_io(&error, "set sysctl", path.display().to_string());
-    if read(path).map_err(fail)? == value {
-        return Ok(false);
-    }
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
-        .map_err(fail)?;
-    Ok(true)
+/// Sets a value that is not set yet and says whether it was not; none when there is no such setting.
+fn set(path: &Path, value: &str) -> Result<Option<bool>, KernelError> {
+    let change = || {
+        if read(path)? == value {
+            return Ok(Some(false));
+        }
+        File::options().write(true).open(path)?.write_all(value.as_bytes())?;
+        Ok(Some(true))
+    };
+    change().or_else(|error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(None),
+        _ => Err(KernelError::from_io(&error, "set sysctl", path.display().to_string())),
+    })
 }

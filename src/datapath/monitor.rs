@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::mpsc;
 
-use super::socket::{Messages, receive};
+use super::socket::{BUFFER, Messages, receive};
 use super::{Change, KernelError, parse, worker};
 
 const RTNLGRP_LINK: u32 = 1;
@@ -67,7 +67,7 @@ impl Monitor {
 }
 
 fn listen(socket: &Socket, stopped: &OwnedFd, watchers: &Watchers) {
-    let mut buffer = vec![0; 32 * 1024];
+    let mut buffer = vec![0; BUFFER];
     loop {
         let mut ready =
             [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];

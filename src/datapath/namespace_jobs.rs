@@ -55,12 +55,17 @@ impl Drop for Made {
 }
 
 /// What one thread has.
-pub(super) struct Worker {
+struct Worker {
+    door: Door,
+    /// A socket in the node's namespace; it stays there wherever the thread is.
+    host: Socket,
+    reaper: mpsc::Sender<Delete>,
+}
+
+/// The way into pods' namespaces and back.
+pub(super) struct Door {
     home: OwnedFd,
     home_id: (u64, u64),
-    /// A socket in the node's namespace.
-    pub(super) host: Socket,
-    reaper: mpsc::Sender<Delete>,
 }
 
 /// Starts one thread.
@@ -72,7 +77,7 @@ pub(super) fn start(
     let fail = |error: std::io::Error| KernelError::from_io(&error, "open", "the node's network namespace");
     let home = netns::own().map_err(fail)?;
     let home_id = netns::id(&home).map_err(fail)?;
-    let mut worker = Worker { home, home_id, host: Socket::open()?, reaper };
+    let mut worker = Worker { door: Door { home, home_id }, host: Socket::open()?, reaper };
     worker::spawn(&format!("hc-netns-{number}"), move || {
         while let Some(job) = queue.next() {
             worker.serve(job);
@@ -84,7 +89,7 @@ impl Worker {
     fn serve(&mut self, job: Job) {
         match job {
             Job::Attach(spec, netns, reply) => {
-                let made = attach::attach(self, &spec, netns).map(|link| Made {
+                let made = attach::attach(&self.door, &mut self.host, &spec, &netns).map(|link| Made {
                     link: Some(link),
                     name: spec.host_link.clone(),
                     reaper: self.reaper.clone(),
@@ -93,12 +98,14 @@ impl Worker {
                 drop(reply.send(made));
             }
             Job::Inspect { ifname, netns, host_link, reply } => {
-                drop(reply.send(inspect::inspect(self, &ifname, netns, &host_link)));
+                drop(reply.send(inspect::inspect(&self.door, &mut self.host, &ifname, &netns, &host_link)));
             }
-            Job::Delete { ifname, netns, reply } => drop(reply.send(self.delete(&ifname, netns))),
+            Job::Delete { ifname, netns, reply } => drop(reply.send(self.door.delete(&ifname, &netns))),
         }
     }
+}
 
+impl Door {
     /// Tells a pod's namespace from everything else a descriptor can be.
     pub(super) fn check(&self, netns: impl AsFd) -> Result<(), AttachError> {
         if !netns::is_netns(&netns) {
@@ -126,8 +133,8 @@ impl Worker {
         }
     }
 
-    fn delete(&self, ifname: &str, netns: OwnedFd) -> Result<bool, KernelError> {
-        let (entered, mut pod) = self.enter_checked(&netns)?;
+    fn delete(&self, ifname: &str, netns: &OwnedFd) -> Result<bool, KernelError> {
+        let (entered, mut pod) = self.enter_checked(netns)?;
         // The socket stays in the namespace; the thread need not.
         drop(entered);
         let Some(link) = super::links::find(&mut pod, ifname)? else { return Ok(false) };

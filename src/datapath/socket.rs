@@ -24,6 +24,8 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const HEADER: usize = 16;
+/// The kernel fills at most 32 KiB per datagram of a dump, but for links with very many virtual functions.
+pub(super) const BUFFER: usize = 32 * 1024;
 
 /// Requests per send. Each answer takes the better part of a kilobyte of the receive buffer (208 KiB by
 /// default) before we read the first.
@@ -60,7 +62,7 @@ impl Socket {
     pub(super) fn open() -> Result<Self, KernelError> {
         let open = || {
             let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-            inner.bind_auto()?;
+            inner.bind(&SocketAddr::new(0, 0))?;
             // Connected: what other processes send to our port is refused by the kernel.
             inner.connect(&SocketAddr::new(0, 0))?;
             inner.set_ext_ack(true)?;
@@ -72,7 +74,7 @@ impl Socket {
         };
         let inner = open()
             .map_err(|error: std::io::Error| KernelError::from_io(&error, "open socket", "rtnetlink"))?;
-        Ok(Self { inner, sequence: 0, buffer: vec![0; 8192] })
+        Ok(Self { inner, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
     /// Sends all requests, several in one message; the kernel works through all of them in order, also
@@ -100,8 +102,11 @@ impl Socket {
         let Request { message, operation, object, .. } = request;
         for _ in 0..DUMP_TRIES {
             let request = Request { message: message.clone(), flags: 0, operation, object: object.clone() };
-            if let Some(answers) = self.dump_once(request)? {
-                return Ok(answers);
+            match self.dump_once(request) {
+                Ok(Some(answers)) => return Ok(answers),
+                Ok(None) => {}
+                Err(error) if error.errno == Errno::EMSGSIZE as i32 => {}
+                Err(error) => return Err(error),
             }
         }
         Err(KernelError::new(Errno::EAGAIN as i32, operation, object)
@@ -207,22 +212,17 @@ impl Socket {
     }
 }
 
-/// Reads one datagram, whole: the buffer grows to its size first.
+/// Reads one datagram, whole. One that is larger than the buffer is lost, and the buffer then grows to hold
+/// the next of its size: `EMSGSIZE`, and the caller asks again.
 pub(super) fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     use std::os::fd::AsRawFd;
-    let fd = socket.as_fd().as_raw_fd();
     loop {
-        let length = match recv(fd, &mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC) {
-            Ok(length) => length,
-            Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(errno),
-        };
-        if buffer.len() < length {
-            buffer.resize(length.next_power_of_two(), 0);
-        }
-        match recv(fd, buffer, MsgFlags::MSG_TRUNC) {
+        match recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_TRUNC) {
             Ok(length) if length <= buffer.len() => return Ok(length),
-            Ok(_) => return Err(Errno::EMSGSIZE),
+            Ok(length) => {
+                buffer.resize(length.next_power_of_two(), 0);
+                return Err(Errno::EMSGSIZE);
+            }
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
