@@ -162,7 +162,7 @@ impl Spool {
                     }
                 }
                 Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.push(self.directory.put_away(&name, &why)),
+                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
             }
         }
         loaded.dels = latest.into_values().collect();
