@@ -19,7 +19,7 @@ pub(super) fn hash(text: &str) -> u128 {
     text.bytes().fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// 64 of its bits, each depending on all (the finalizer of MurmurHash3).
+/// 64 of its bits, each depending on all (the finalizer of `MurmurHash3`).
 fn hash64(text: &str) -> u64 {
     let wide = hash(text);
     #[allow(clippy::cast_possible_truncation)] // both halves are taken
