@@ -165,13 +165,15 @@ impl Directory {
         }
     }
 
-    /// Moves what has the name into the corner; says what became of it when that fails.
-    pub(super) fn put_away(&self, name: &OsStr, why: &str) -> (PathBuf, String) {
+    /// Moves what has the name into the corner, and says why; also when that fails. Nothing, when it went
+    /// away by itself.
+    pub(super) fn put_away(&self, name: &OsStr, why: &str) -> Option<(PathBuf, String)> {
         let why = match self.set_aside(name) {
             Ok(()) => why.to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => format!("{why}; and it cannot be moved away: {}", words(&error)),
         };
-        (self.join(name), why)
+        Some((self.join(name), why))
     }
 
     fn set_aside(&self, name: &OsStr) -> io::Result<()> {
@@ -192,9 +194,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether it is a file that somebody is writing, or was when it died.
+    /// Whether it is a file that somebody is writing, has just finished, or did not live to finish.
     pub(super) fn is_unfinished(&self, name: &OsStr) -> bool {
-        is_temp(name) && fs::symlink_metadata(self.join(name)).is_ok_and(|it| it.is_file())
+        let gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        is_temp(name) && fs::symlink_metadata(self.join(name)).map_or_else(gone, |it| it.is_file())
     }
 
     /// Removes unfinished files: all, or those that nobody can be writing any more.

@@ -13,13 +13,13 @@ const SHORT: char = '#';
 const MAX_ALIAS: usize = 255;
 
 /// FNV-1a, 128 bit: the same on every machine and in every version, unlike std's hashers.
-fn hash(text: &str) -> u128 {
+pub(super) fn hash(text: &str) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     text.bytes().fold(OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// 64 of its bits, each depending on all (the finalizer of MurmurHash3).
+/// 64 of its bits, each depending on all (the finalizer of `MurmurHash3`).
 fn hash64(text: &str) -> u64 {
     let wide = hash(text);
     #[allow(clippy::cast_possible_truncation)] // both halves are taken

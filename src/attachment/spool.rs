@@ -162,7 +162,7 @@ impl Spool {
                     }
                 }
                 Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.push(self.directory.put_away(&name, &why)),
+                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
             }
         }
         loaded.dels = latest.into_values().collect();
@@ -191,9 +191,12 @@ impl Spool {
     /// they are gone.
     pub fn remove(&self, key: &AttachmentKey, not_after: SystemTime) -> bool {
         let (digits, at) = (key_digits(key), micros(not_after));
-        let done = self.entries().into_iter().filter(|entry| entry.key == digits && entry.at <= at);
+        let mut gone = true;
         // All of them, whatever fails on the way.
-        done.fold(true, |gone, entry| self.directory.remove(entry.name()).is_ok() && gone)
+        for entry in self.entries().iter().filter(|entry| entry.key == digits && entry.at <= at) {
+            gone &= self.directory.remove(entry.name()).is_ok();
+        }
+        gone
     }
 
     /// How many DELs wait.

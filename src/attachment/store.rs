@@ -84,7 +84,7 @@ impl Store {
             match self.load(&name) {
                 Ok(attachment) => loaded.attachments.push(attachment),
                 Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.push(self.directory.put_away(&name, &why)),
+                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
             }
         }
         loaded.attachments.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));

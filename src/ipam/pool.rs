@@ -148,7 +148,9 @@ impl Pool {
         let gateways: Vec<IpAddr> =
             sets.iter().flat_map(RangeSet::ranges).filter_map(Range::gateway).collect();
         for range in sets.iter_mut().flat_map(RangeSet::ranges_mut) {
-            gateways.iter().for_each(|gateway| range.reserve(*gateway));
+            for gateway in &gateways {
+                range.reserve(*gateway);
+            }
             if range.spans().is_empty() {
                 return Err(PoolError::Empty(range.subnet()));
             }

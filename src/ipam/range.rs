@@ -70,7 +70,7 @@ impl Range {
     ) -> Result<Self, RangeError> {
         let subnet = subnet.trunc();
         let inside = |what, address: Option<IpAddr>| match address {
-            Some(address) if !subnet.contains(&address) => Err(outside(what, address, subnet)),
+            Some(address) if !subnet.contains(&address) => Err(outside(what, &address, subnet)),
             _ => Ok(address),
         };
         let assignable = assignable(subnet);
@@ -142,7 +142,7 @@ impl Range {
     }
 }
 
-fn outside(what: &'static str, address: impl ToString, subnet: IpNet) -> RangeError {
+fn outside(what: &'static str, address: &impl ToString, subnet: IpNet) -> RangeError {
     RangeError::Outside { what, address: address.to_string(), subnet }
 }
 
