@@ -9,29 +9,29 @@
 #[macro_use]
 pub mod failpoint;
 
-/// The CNI specification as types: requests, configurations, results, errors.
-pub mod cni;
-/// Address ranges and leases.
-pub mod ipam;
-/// hostcni's own configuration, from files to validated settings.
-pub mod settings;
-/// The CNI network configuration file that the runtimes read.
-pub mod netconf;
-/// The Varlink interface between plugin and server.
-pub mod wire;
-/// The CNI plugin that the runtimes start.
-pub mod plugin;
 /// Attachments on disk: records, store, spool.
 pub mod attachment;
+/// The command line.
+pub mod cli;
+/// The CNI specification as types: requests, configurations, results, errors.
+pub mod cni;
 /// The kernel: netlink, namespaces, nftables, sysctls, processes.
 #[allow(unsafe_code)]
 pub mod datapath;
+/// Address ranges and leases.
+pub mod ipam;
+/// The CNI network configuration file that the runtimes read.
+pub mod netconf;
 /// What ADD, DEL, CHECK, GC and STATUS mean.
 pub mod network;
+/// The CNI plugin that the runtimes start.
+pub mod plugin;
 /// Accepting, sessions, readiness, health, drain, reload.
 pub mod server;
+/// hostcni's own configuration, from files to validated settings.
+pub mod settings;
 /// systemd's interfaces: activation, notify, watchdog, jobs, journal.
 #[allow(unsafe_code)]
 pub mod systemd;
-/// The command line.
-pub mod cli;
+/// The Varlink interface between plugin and server.
+pub mod wire;

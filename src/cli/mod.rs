@@ -1,1 +1,94 @@
-//! Placeholder of the cli room.
+//! The command line: arguments, tables, exit codes. One file per verb.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+mod attachments;
+mod client;
+mod conf;
+mod config;
+mod monitor;
+mod serve;
+mod status;
+mod table;
+mod wait_ready;
+
+/// A node's pod network as a systemd service.
+#[derive(Debug, Parser)]
+#[command(name = "hostcni", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "With CNI_COMMAND in the environment hostcni is the CNI plugin: see hostcni-cni(7).")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the server (ExecStart= of hostcni.service)
+    Serve(serve::Arguments),
+    /// Show readiness, conf, socket, subnets and counts
+    Status(status::Arguments),
+    /// List the attachments: pod, container, interface, addresses
+    Attachments(attachments::Arguments),
+    /// Follow what happens, one line each
+    Monitor(monitor::Arguments),
+    /// Wait until the server is ready
+    WaitReady(wait_ready::Arguments),
+    /// Place, remove or show the CNI network configuration file
+    #[command(subcommand)]
+    Conf(conf::Verb),
+    /// Check or show hostcni's own configuration
+    #[command(subcommand)]
+    Config(config::Verb),
+}
+
+/// Where the server is asked.
+#[derive(Debug, Clone, Args)]
+pub struct Socket {
+    /// The server's socket
+    #[arg(long, value_name = "PATH", default_value = "/run/hostcni/cni.sock")]
+    pub socket: PathBuf,
+}
+
+/// Exit statuses, as hostcni(8) lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, or ready.
+    Done = 0,
+    /// Failed.
+    Failed = 1,
+    /// The server is not ready.
+    NotReady = 3,
+    /// Refused: nothing was done.
+    Refused = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Parses the arguments and runs the verb; an error is printed one cause a line.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Attachments(arguments) => attachments::run(&arguments),
+        Verb::Monitor(arguments) => monitor::run(&arguments),
+        Verb::WaitReady(arguments) => wait_ready::run(&arguments),
+        Verb::Conf(verb) => conf::run(&verb),
+        Verb::Config(verb) => config::run(&verb),
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            for (depth, cause) in error.chain().enumerate() {
+                eprintln!("{}{cause}", if depth == 0 { "hostcni: " } else { "  " });
+            }
+            Exit::Failed.into()
+        }
+    }
+}

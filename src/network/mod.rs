@@ -1,1 +1,23 @@
-//! Placeholder of the network room.
+//! What ADD, DEL, CHECK, GC and STATUS mean.
+//!
+//! Owns the order of requests for one attachment, the drivers behind the networks, and the choice of CNI
+//! error codes. Promises that a failed ADD leaves nothing, that a DEL goes through all its steps, and that
+//! an address is leased exactly as long as its attachment exists. Touches the kernel only through
+//! `datapath`, the disk only through `attachment`; knows nothing of sockets or of the wire.
+
+mod bridge;
+mod check;
+mod driver;
+mod error;
+mod networks;
+mod queue;
+mod reconcile;
+mod table;
+
+pub use bridge::{Bridge, Forwarding};
+pub use check::Difference;
+pub use driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
+pub use error::Error;
+pub use networks::{Networks, Outcome, ReplayedDel};
+pub use queue::{KeyedQueue, Turn};
+pub use table::Table;

@@ -1,0 +1,92 @@
+# hostcni. `make` builds; `make install` puts in place what the RPM ships; neither does anything else.
+#   make demo    boots a throw-away node and shows the main job       } each installs what it needs,
+#   make test    every test      make lint    every check             } as root, on Debian or Fedora
+#   make bench   ADD and DEL against Debian's bridge plugin           }
+
+PREFIX    ?= /usr
+BINDIR    ?= $(PREFIX)/bin
+PLUGINDIR ?= $(PREFIX)/libexec/cni
+UNITDIR   ?= $(PREFIX)/lib/systemd/system
+DESTDIR   ?=
+
+CARGO            ?= cargo
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+PROFILE          ?= release
+FEATURES         ?=
+export CARGO_TARGET_DIR
+
+# What is installed; the tests name their own.
+BUILT ?= $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/hostcni
+flags := --locked $(if $(FEATURES),--features $(FEATURES))
+tests := --locked --features failpoints
+
+# The node tests' Debian root is kept in $HOSTCNI_CACHE, or /var/cache/hostcni-test.
+
+# Targets of tests/ by what they need: node_* a booted node, net_* root and namespaces, the others nothing.
+targets    := $(basename $(notdir $(wildcard tests/*.rs)))
+node_tests := $(filter node%,$(targets))
+net_tests  := $(filter net_%,$(targets))
+unit_tests := $(filter-out $(node_tests) $(net_tests),$(targets))
+
+.PHONY: build install lint test test-build test-unit test-net test-node demo bench clean setup-build
+
+build:
+	$(CARGO) build $(flags) --profile $(PROFILE) --bin hostcni
+
+# Each file arrives by a rename, so that a plugin that is being executed, or read, is always whole.
+define place
+	install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -fT $(DESTDIR)$(3).new $(DESTDIR)$(3)
+endef
+
+install:
+	@test -x $(BUILT) || { echo "$(BUILT) is not there: run make build first" >&2; exit 1; }
+	$(call place,0755,$(BUILT),$(BINDIR)/hostcni)
+	install -d $(DESTDIR)$(PLUGINDIR)
+	ln -sfr $(DESTDIR)$(BINDIR)/hostcni $(DESTDIR)$(PLUGINDIR)/hostcni.new
+	mv -fT $(DESTDIR)$(PLUGINDIR)/hostcni.new $(DESTDIR)$(PLUGINDIR)/hostcni
+	for unit in $(notdir $(wildcard systemd/*.service systemd/*.socket systemd/*.target)); do \
+	  $(call place,0644,systemd/$$unit,$(UNITDIR)/$$unit) || exit 1; done
+	$(call place,0644,systemd/80-hostcni.preset,$(PREFIX)/lib/systemd/system-preset/80-hostcni.preset)
+	for file in $$(cd packaging/usr && find . -type f | cut -c3-); do \
+	  $(call place,0644,packaging/usr/$$file,$(PREFIX)/$$file) || exit 1; done
+
+lint: setup-build setup-lint
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features failpoints -- -D warnings
+	shellcheck -x -P SCRIPTDIR $$(grep -rlE '^#!/bin/(ba)?sh' .ci tests/support)
+	tests/support/verify-units
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check licenses bans; fi
+
+# Everything is built before anything runs, so that no test waits for a compiler.
+test: setup-build setup-unit setup-net setup-node test-build
+	@$(MAKE) --no-print-directory --keep-going test-unit test-net test-node
+
+test-build:
+	$(CARGO) test $(tests) --no-run
+
+test-unit: setup-build setup-unit
+	$(CARGO) test $(tests) --lib --bins $(addprefix --test ,$(unit_tests))
+
+test-net: setup-build setup-net
+	$(if $(net_tests),$(CARGO) test $(tests) $(addprefix --test ,$(net_tests)))
+
+test-node: setup-build setup-net setup-node
+	@tests/support/node-root >/dev/null
+	$(if $(node_tests),$(CARGO) test $(tests) $(addprefix --test ,$(node_tests)))
+
+demo: setup-build setup-node build
+	tests/support/demo PROFILE=$(PROFILE)
+
+bench: setup-build setup-net build
+	$(CARGO) bench --locked
+
+setup-build:
+	@tests/support/packages build
+	@tests/support/rust
+
+setup-%:
+	@tests/support/packages $*
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,93 @@
+//! The thread for the node's own links: the bridge, dumps, look-ups, the uplink, the watchdog's ping.
+
+use std::net::IpAddr;
+
+use tokio::sync::oneshot;
+
+use super::socket::Socket;
+use super::worker::{self, Queue};
+use super::{BridgeReport, BridgeSpec, KernelError, Link, bridge, message, parse};
+
+type Reply<T> = oneshot::Sender<Result<T, KernelError>>;
+
+/// What the thread can be asked for.
+pub(super) enum Job {
+    Bridge(BridgeSpec, Reply<BridgeReport>),
+    All(Reply<Vec<Link>>),
+    One(String, Reply<Option<Link>>),
+    Uplink(Reply<Option<(String, u32)>>),
+    Ping(Reply<()>),
+}
+
+/// Starts the thread.
+pub(super) fn start(queue: Queue<Job>) -> Result<(), KernelError> {
+    let mut socket = Socket::open()?;
+    worker::spawn("hc-links", move || {
+        while let Some(job) = queue.next() {
+            serve(&mut socket, job);
+        }
+    })
+}
+
+fn serve(socket: &mut Socket, job: Job) {
+    // Whoever asked may have given up; what was done stays done.
+    match job {
+        Job::Bridge(spec, reply) => drop(reply.send(bridge::ensure(socket, &spec))),
+        Job::All(reply) => drop(reply.send(all(socket))),
+        Job::One(name, reply) => drop(reply.send(find(socket, &name))),
+        Job::Uplink(reply) => drop(reply.send(uplink(socket))),
+        Job::Ping(reply) => drop(reply.send(socket.one(message::link_by_index(message::LOOPBACK)).map(drop))),
+    }
+}
+
+/// Every link of the namespace.
+pub(super) fn all(socket: &mut Socket) -> Result<Vec<Link>, KernelError> {
+    let answers = socket.dump(message::all_links())?;
+    Ok(answers.iter().filter_map(|answer| parse::link(answer)).map(|(_, link)| link).collect())
+}
+
+/// The link of that name, if there is one.
+pub(super) fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, KernelError> {
+    match socket.one(message::link_by_name(name)) {
+        Ok(answers) => Ok(answers.first().and_then(|answer| parse::link(answer)).map(|(_, link)| link)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The routes of the main table, of one family; none when the family is switched off.
+pub(super) fn routes(socket: &mut Socket, of: IpAddr) -> Result<Vec<parse::Route>, KernelError> {
+    match socket.dump(message::routes(of)) {
+        Ok(answers) => Ok(answers.iter().filter_map(|answer| parse::route(answer)).collect()),
+        // The table is made with its first route.
+        Err(error) if error.is_missing() || is_family_missing(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the kernel has no such address family (`ipv6.disable=1`).
+fn is_family_missing(error: &KernelError) -> bool {
+    use nix::errno::Errno::{EAFNOSUPPORT, EOPNOTSUPP};
+    error.errno == EAFNOSUPPORT as i32 || error.errno == EOPNOTSUPP as i32
+}
+
+/// Name and MTU of the link that the default route leaves by: IPv4's, else IPv6's.
+fn uplink(socket: &mut Socket) -> Result<Option<(String, u32)>, KernelError> {
+    for family in [message::V4, message::V6] {
+        let best = routes(socket, family)?
+            .into_iter()
+            .filter(|route| route.route.dst.prefix_len() == 0)
+            .filter_map(|route| Some((route.route.priority.unwrap_or(0), route.interface?)))
+            .min();
+        let Some((_, index)) = best else { continue };
+        let answers = match socket.one(message::link_by_index(index)) {
+            Ok(answers) => answers,
+            Err(error) if error.is_missing() => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some((_, link)) = answers.first().and_then(|answer| parse::link(answer)) {
+            return Ok(Some((link.name, link.mtu)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,93 @@
+//! Network namespaces: opening, telling apart, entering and coming back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+
+// linux/nsfs.h: _IO(0xb7, 0x3), the CLONE_NEW* flag of the namespace a descriptor stands for.
+nix::ioctl_none!(
+    /// `NS_GET_NSTYPE`.
+    ns_get_nstype,
+    0xb7,
+    0x3
+);
+
+/// Opens a namespace by its path (`/proc/PID/ns/net`, `/run/netns/NAME`). Says nothing about what it is:
+/// see [`is_netns`].
+pub fn open(path: &Path) -> io::Result<OwnedFd> {
+    // A FIFO at that path must not make the open wait for a writer.
+    let flags = nix::libc::O_CLOEXEC | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+    Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
+}
+
+/// The device and inode that tell one namespace from all others that live at the same time.
+pub fn id(namespace: impl AsFd) -> io::Result<(u64, u64)> {
+    let stat = nix::sys::stat::fstat(namespace)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Whether the descriptor is a network namespace.
+pub fn is_netns(namespace: impl AsFd) -> bool {
+    // SAFETY: NS_GET_NSTYPE takes no argument and writes nothing; on any other file it is an error.
+    let kind = unsafe { ns_get_nstype(namespace.as_fd().as_raw_fd()) };
+    kind == Ok(CloneFlags::CLONE_NEWNET.bits())
+}
+
+/// Whether the descriptor is the network namespace that the calling thread is in.
+pub fn is_own(namespace: impl AsFd) -> io::Result<bool> {
+    Ok(id(own()?)? == id(namespace)?)
+}
+
+/// The calling thread's own namespace.
+pub(super) fn own() -> io::Result<OwnedFd> {
+    open(Path::new("/proc/thread-self/ns/net"))
+}
+
+/// The calling thread, inside another network namespace. It goes back when this is dropped; if it cannot,
+/// the process ends, because every later request of the thread would change the wrong namespace.
+pub(super) struct Entered<'a> {
+    home: BorrowedFd<'a>,
+    // A thread's namespace is its own: this must be dropped on the thread that made it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl<'a> Entered<'a> {
+    /// Moves the calling thread from `home` into `namespace`.
+    pub(super) fn enter(namespace: impl AsFd, home: BorrowedFd<'a>) -> Result<Self, Errno> {
+        // The type is always given: RestrictNamespaces=net forbids setns(fd, 0).
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        Ok(Self { home, _not_send: std::marker::PhantomData })
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if setns(self.home, CloneFlags::CLONE_NEWNET).is_err() {
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_network_namespace_is_one() {
+        let net = open(Path::new("/proc/thread-self/ns/net")).unwrap();
+        assert!(is_netns(&net));
+        assert!(is_own(&net).unwrap());
+        assert_eq!(id(&net).unwrap(), id(own().unwrap()).unwrap());
+        for other in ["/proc/thread-self/ns/mnt", "/proc/thread-self/ns", "/dev/null", "/etc/passwd"] {
+            let other = open(Path::new(other)).unwrap();
+            assert!(!is_netns(&other));
+            assert!(!is_own(&other).unwrap());
+        }
+        assert!(open(Path::new("/nowhere")).is_err());
+    }
+}

@@ -1,0 +1,434 @@
+//! Placing and removing the conf.
+//!
+//! Promises: the final name shows the complete conf or none; a runtime that watches the directory sees one
+//! rename; a file that hostcni did not write is neither overwritten nor removed, even when it appears in the
+//! middle; the directory is never removed, since containerd would stop watching for good.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::directory::{self, DirectoryError, is_trusted};
+use super::ledger::{Entry, Ledger};
+use super::{marker, temporary};
+
+/// Whose file is at the conf's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ownership {
+    /// Nothing is there.
+    Absent,
+    /// hostcni wrote it.
+    Ours {
+        /// It is, byte for byte and with its mode, what would be placed now.
+        as_rendered: bool,
+    },
+    /// Somebody else's.
+    Foreign {
+        /// How that is known.
+        why: String,
+    },
+}
+
+/// What placing did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// It is there now and was not before.
+    New,
+    /// It replaced an older one of ours.
+    Replaced,
+    /// The same was there already.
+    Already,
+}
+
+/// What removing did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    Removed,
+    /// There was nothing.
+    Absent,
+    /// Somebody else's file is there, and stays.
+    Foreign {
+        /// How that is known.
+        why: String,
+    },
+}
+
+/// Why the conf could not be placed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// A file that hostcni did not write is there.
+    #[error(
+        "{} was not written by hostcni: {why}; move it away, or set another path for the network",
+        path.display()
+    )]
+    Foreign {
+        /// The conf's path.
+        path: PathBuf,
+        /// How it is known not to be ours.
+        why: String,
+    },
+    /// The directory is not there or not safe.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The placing could not be written down first, so a power cut could leave a conf nobody knows of.
+    #[error("cannot note {} in the ledger below the state directory: {error}", path.display())]
+    Ledger {
+        /// The conf's path.
+        path: PathBuf,
+        /// The kernel's reason.
+        error: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot place {}: {error}", path.display())]
+    Io {
+        /// The conf's path.
+        path: PathBuf,
+        /// The kernel's reason.
+        error: io::Error,
+    },
+}
+
+/// Why the conf could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// The directory is not safe, or cannot be opened.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Anything else.
+    #[error("cannot remove {}: {error}", path.display())]
+    Io {
+        /// The conf's path.
+        path: PathBuf,
+        /// The kernel's reason.
+        error: io::Error,
+    },
+}
+
+/// Says whose file is at `path`; `content` is what would be placed now.
+pub fn inspect(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Ownership, DirectoryError> {
+    match Site::open(path, false) {
+        Ok(site) => match site.look(Some(content), ledger) {
+            Ok(look) => Ok(look.ownership),
+            Err(error) => Err(DirectoryError::Io { path: path.to_owned(), error }),
+        },
+        Err(error) if error.is_missing() => Ok(Ownership::Absent),
+        Err(error) => Err(error),
+    }
+}
+
+/// Places `content` at `path`. Whether the server is ready is for the caller to know.
+pub fn place(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
+    let _lock = ledger.lock().map_err(|error| PlaceError::Ledger { path: path.to_owned(), error })?;
+    let site = Site::open(path, true)?;
+    let placed = site.place(content, ledger);
+    if !matches!(placed, Ok(Placed::Already)) {
+        // An older one of ours, or the new one when it could not be placed.
+        let _ = temporary::remove(site.directory.as_fd(), &temporary::hidden_name(site.name));
+        temporary::clean_up(site.directory.as_fd());
+    }
+    placed
+}
+
+/// Removes the conf at `path` if it is ours. A ledger that cannot be locked or written does not stop it.
+pub fn remove(path: &Path, ledger: &Ledger) -> Result<Removed, RemoveError> {
+    let _lock = ledger.lock();
+    let removed = match Site::open(path, false) {
+        Ok(site) => site.remove(ledger)?,
+        Err(error) if error.is_missing() => Removed::Absent,
+        Err(error) => return Err(error.into()),
+    };
+    let _ = ledger.forget(path);
+    Ok(removed)
+}
+
+/// Removes every conf in the ledger, and every file in `directories` that carries our mark: for the boot, and
+/// for settings that do not parse. Goes on after an error.
+pub fn remove_all(ledger: &Ledger, directories: &[PathBuf]) -> Vec<(PathBuf, Result<Removed, RemoveError>)> {
+    let mut paths: Vec<PathBuf> = ledger.entries().into_iter().map(|entry| entry.path).collect();
+    let known: Vec<PathBuf> = paths.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
+    for directory in directories.iter().chain(&known) {
+        paths.extend(super::conf_files(directory).into_iter().filter(|path| is_marked(path)));
+    }
+    paths.sort();
+    paths.dedup();
+    paths.into_iter().map(|path| (path.clone(), remove(&path, ledger))).collect()
+}
+
+/// Whether the file carries our mark. Only a first look: removing looks again, safely.
+fn is_marked(path: &Path) -> bool {
+    Site::open(path, false)
+        .ok()
+        .and_then(|site| read(site.directory.as_fd(), site.name).ok().flatten())
+        .is_some_and(|file| file.is_ours(|_| false).is_ok())
+}
+
+/// How often a placing starts over because somebody else was faster.
+const ATTEMPTS: usize = 5;
+
+/// The open directory and the name in it.
+struct Site<'a> {
+    path: &'a Path,
+    directory: OwnedFd,
+    name: &'a OsStr,
+}
+
+struct Look {
+    ownership: Ownership,
+    file: Option<Stat>,
+}
+
+impl<'a> Site<'a> {
+    fn open(path: &'a Path, create: bool) -> Result<Self, DirectoryError> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(DirectoryError::Io {
+                path: path.to_owned(),
+                error: io::ErrorKind::InvalidInput.into(),
+            });
+        };
+        Ok(Self { path, directory: directory::open(parent, create)?, name })
+    }
+
+    /// Looks at the conf's path; `content` is what would be placed now, where that matters.
+    fn look(&self, content: Option<&[u8]>, ledger: &Ledger) -> io::Result<Look> {
+        let Some(file) = read(self.directory.as_fd(), self.name)? else {
+            return Ok(Look { ownership: Ownership::Absent, file: None });
+        };
+        let ownership = match (&file.content, content) {
+            (Ok(found), Some(content)) if found == content => {
+                let as_placed = file.stat.st_mode & 0o7777 == temporary::MODE && is_trusted(&file.stat);
+                Ownership::Ours { as_rendered: as_placed }
+            }
+            _ => match file.is_ours(|stat| self.is_recorded(stat, ledger)) {
+                Ok(()) => Ownership::Ours { as_rendered: false },
+                Err(why) => Ownership::Foreign { why },
+            },
+        };
+        Ok(Look { ownership, file: Some(file.stat) })
+    }
+
+    /// Whether this very file is the one that the ledger says was placed.
+    fn is_recorded(&self, stat: &Stat, ledger: &Ledger) -> bool {
+        ledger.get(self.path).is_some_and(|entry| (entry.device, entry.inode) == identity(stat))
+    }
+
+    fn place(&self, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
+        let hidden = temporary::hidden_name(self.name);
+        for _ in 0..ATTEMPTS {
+            let look = self.look(Some(content), ledger).map_err(|error| self.place_error(error))?;
+            let older = match (look.ownership, look.file) {
+                (Ownership::Ours { as_rendered: true }, Some(stat)) => {
+                    self.record(&stat, ledger)?;
+                    return Ok(Placed::Already);
+                }
+                (Ownership::Foreign { why }, _) => return Err(self.foreign(why)),
+                (Ownership::Ours { .. }, older) => older,
+                (Ownership::Absent, _) => None,
+            };
+            let made = temporary::make(self.directory.as_fd(), &hidden, content);
+            let stat = made.map_err(|error| self.place_error(error))?;
+            self.record(&stat, ledger)?;
+            crate::step!("netconf.rename", self.place_error(io::Error::other("failpoint netconf.rename")));
+            let moved = match &older {
+                Some(older) => self.exchange(&hidden, older)?,
+                None => self.move_in(&hidden)?,
+            };
+            if moved {
+                rustix::fs::fsync(&self.directory).map_err(|errno| self.place_error(errno.into()))?;
+                return Ok(if older.is_some() { Placed::Replaced } else { Placed::New });
+            }
+        }
+        Err(self.place_error(io::Error::new(io::ErrorKind::ResourceBusy, "somebody else keeps changing it")))
+    }
+
+    /// The one rename that runtimes see. False when a file has appeared meanwhile.
+    fn move_in(&self, hidden: &OsStr) -> Result<bool, PlaceError> {
+        match self.rename(hidden, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(self.place_error(errno.into())),
+        }
+    }
+
+    /// Replaces an `older` one of ours. What comes back under the hidden name is looked at: it may have become
+    /// somebody else's in the meantime, and then goes back to where it was.
+    fn exchange(&self, hidden: &OsStr, older: &Stat) -> Result<bool, PlaceError> {
+        match self.rename(hidden, RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false), // it vanished: place it as a new one
+            Err(errno) => return Err(self.place_error(errno.into())),
+        }
+        let back = read(self.directory.as_fd(), hidden).map_err(|error| self.place_error(error))?;
+        if let Some(Err(why)) = back.map(|file| file.is_ours(|stat| identity(stat) == identity(older))) {
+            self.rename(hidden, RenameFlags::EXCHANGE).map_err(|errno| self.place_error(errno.into()))?;
+            return Err(self.foreign(why));
+        }
+        Ok(true)
+    }
+
+    /// Renames within the directory. Few file systems lack the flags (NFS, FUSE); there, what the flags ensure
+    /// is checked just before.
+    fn rename(&self, hidden: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+        let renamed = rustix::fs::renameat_with(&self.directory, hidden, &self.directory, self.name, flags);
+        if renamed != Err(Errno::INVAL) {
+            return renamed;
+        }
+        let there = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        match (flags == RenameFlags::NOREPLACE, there) {
+            (true, true) => Err(Errno::EXIST),
+            (false, false) => Err(Errno::NOENT),
+            _ => rustix::fs::renameat(&self.directory, hidden, &self.directory, self.name),
+        }
+    }
+
+    fn record(&self, stat: &Stat, ledger: &Ledger) -> Result<(), PlaceError> {
+        let (device, inode) = identity(stat);
+        ledger
+            .record(&Entry { path: self.path.to_owned(), inode, device })
+            .map_err(|error| PlaceError::Ledger { path: self.path.to_owned(), error })
+    }
+
+    fn remove(&self, ledger: &Ledger) -> Result<Removed, RemoveError> {
+        let failed = |error| RemoveError::Io { path: self.path.to_owned(), error };
+        let hidden = temporary::hidden_name(self.name);
+        temporary::remove(self.directory.as_fd(), &hidden).map_err(failed)?;
+        let look = self.look(None, ledger).map_err(failed)?;
+        match (look.ownership, look.file) {
+            (Ownership::Foreign { why }, _) => Ok(Removed::Foreign { why }),
+            (Ownership::Ours { .. }, Some(seen)) => {
+                // Still the file that was looked at?
+                match rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(now) if identity(&now) == identity(&seen) => {}
+                    Ok(_) => return Ok(Removed::Foreign { why: "it has just appeared".to_owned() }),
+                    Err(Errno::NOENT) => return Ok(Removed::Absent),
+                    Err(errno) => return Err(failed(errno.into())),
+                }
+                crate::step!("netconf.unlink", failed(io::Error::other("failpoint netconf.unlink")));
+                temporary::remove(self.directory.as_fd(), self.name).map_err(failed)?;
+                // Or a power cut would bring it back.
+                rustix::fs::fsync(&self.directory).map_err(|errno| failed(errno.into()))?;
+                Ok(Removed::Removed)
+            }
+            _ => Ok(Removed::Absent),
+        }
+    }
+
+    fn foreign(&self, why: String) -> PlaceError {
+        PlaceError::Foreign { path: self.path.to_owned(), why }
+    }
+
+    fn place_error(&self, error: io::Error) -> PlaceError {
+        PlaceError::Io { path: self.path.to_owned(), error }
+    }
+}
+
+struct FoundFile {
+    stat: Stat,
+    /// Or why it cannot be one of ours.
+    content: Result<Vec<u8>, String>,
+}
+
+impl FoundFile {
+    /// `Ok` when hostcni wrote it. A power cut may leave nothing of a file's content; it is ours all the same
+    /// when `is_placed` knows this very file.
+    fn is_ours(&self, is_placed: impl Fn(&Stat) -> bool) -> Result<(), String> {
+        match &self.content {
+            Ok(content) if marker::is_blank(content) && is_placed(&self.stat) => Ok(()),
+            Ok(content) => marker::check(content),
+            Err(why) => Err(why.clone()),
+        }
+    }
+}
+
+/// Reads `name` without following it or waiting for it; None when there is nothing.
+fn read(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FoundFile>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    let refuse = |why: &str| Ok(Some(FoundFile { stat, content: Err(why.to_owned()) }));
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return refuse("it is a symbolic link"),
+        FileType::Directory => return refuse("it is a directory"),
+        _ => return refuse("it is not a regular file"),
+    }
+    let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    let mut content = Vec::new();
+    file.take(marker::MAX_SIZE as u64 + 1).read_to_end(&mut content)?;
+    if content.len() > marker::MAX_SIZE {
+        return refuse("it is larger than any of ours");
+    }
+    Ok(Some(FoundFile { stat, content: Ok(content) }))
+}
+
+/// Device and inode. (Their types differ between architectures.)
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &[u8] = br#"{"io.hostcni.managed": "yes"}"#;
+    const FOREIGN: &[u8] = br#"{"type": "calico"}"#;
+
+    /// Somebody else renames his file over our older one between the look and the exchange.
+    #[test]
+    fn a_foreign_file_that_replaces_ours_in_the_middle_is_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("80-net.conf");
+        let ledger = Ledger::new(&dir.path().join("state"));
+        place(&path, OURS, &ledger).unwrap();
+        let site = Site::open(&path, false).unwrap();
+        let older = site.look(None, &ledger).unwrap().file.unwrap();
+        let hidden = temporary::hidden_name(site.name);
+        temporary::make(site.directory.as_fd(), &hidden, OURS).unwrap();
+        std::fs::write(dir.path().join("his"), FOREIGN).unwrap();
+        std::fs::rename(dir.path().join("his"), &path).unwrap();
+
+        assert!(matches!(site.exchange(&hidden, &older), Err(PlaceError::Foreign { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), FOREIGN);
+    }
+
+    /// Somebody else links his file in whenever the name is free, and looks whether it stays his.
+    #[test]
+    fn a_foreign_file_that_appears_in_the_middle_survives_every_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("80-net.conf");
+        let ledger = Ledger::new(&dir.path().join("state"));
+        let his = dir.path().join("his");
+        std::fs::write(&his, FOREIGN).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let _ = place(&path, OURS, &ledger);
+                    remove(&path, &ledger).unwrap();
+                }
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                if std::fs::hard_link(&his, &path).is_ok() {
+                    std::thread::yield_now();
+                    assert_eq!(std::fs::read(&path).unwrap(), FOREIGN);
+                    std::fs::remove_file(&path).unwrap();
+                }
+            }
+        });
+    }
+}

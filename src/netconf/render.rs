@@ -1,0 +1,69 @@
+//! The content of the conf.
+//!
+//! It carries all that the plugin needs (socket, spool, bounds), so the plugin reads nothing else. Rendering is
+//! a pure function of the settings: the same settings give the same bytes, which is how a stale conf is told.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::marker::{MARKER, MARKER_TEXT};
+use crate::cni::{Bounds, CniVersion};
+use crate::settings::{NetworkSettings, Settings};
+
+/// The capabilities that runtimes may pass arguments for. Only what hostcni carries out: a runtime believes
+/// that what it passes is done (`bandwidth`, for one, is not).
+const CAPABILITIES: [&str; 4] = ["portMappings", "ips", "mac", "dns"];
+
+/// The conf of `network`: one plugin for a path that ends in `.conf`, else a list.
+pub fn render(network: &NetworkSettings, settings: &Settings) -> Vec<u8> {
+    let version = network.conf.cni_version;
+    let plugin = plugin(&settings.paths.socket, &settings.paths.spool_dir, &settings.bounds);
+    let mut conf = Map::new();
+    conf.insert("cniVersion".to_owned(), json!(version.to_string()));
+    let single = network.conf.path.extension().is_some_and(|ending| ending == "conf");
+    if single {
+        conf.insert("name".to_owned(), json!(network.name.as_str()));
+        conf.insert(MARKER.to_owned(), json!(MARKER_TEXT));
+        conf.extend(plugin);
+    } else {
+        // New runtimes take the newest they know of these, and with 1.1 use STATUS and GC; old ones do not
+        // know the key. It has no effect in a single plugin's configuration.
+        let versions: Vec<String> =
+            CniVersion::ALL.iter().filter(|known| **known >= CniVersion::V0_4_0).map(ToString::to_string).collect();
+        conf.insert("cniVersions".to_owned(), json!(versions));
+        conf.insert("name".to_owned(), json!(network.name.as_str()));
+        conf.insert(MARKER.to_owned(), json!(MARKER_TEXT));
+        conf.insert("plugins".to_owned(), json!([plugin]));
+    }
+    let mut text = format!("{:#}", Value::Object(conf)).into_bytes();
+    text.push(b'\n');
+    text
+}
+
+fn plugin(socket: &Path, spool: &Path, bounds: &Bounds) -> Map<String, Value> {
+    let capabilities: Map<String, Value> =
+        CAPABILITIES.iter().map(|capability| ((*capability).to_owned(), json!(true))).collect();
+    let mut plugin = Map::new();
+    plugin.insert("type".to_owned(), json!("hostcni"));
+    plugin.insert("capabilities".to_owned(), Value::Object(capabilities));
+    plugin.insert("socket".to_owned(), json!(socket));
+    plugin.insert("spool".to_owned(), json!(spool));
+    plugin.insert(
+        "bounds".to_owned(),
+        json!({
+            "add": seconds(bounds.add),
+            "del": seconds(bounds.del),
+            "check": seconds(bounds.check),
+            "status": seconds(bounds.status),
+            "gc": seconds(bounds.gc),
+        }),
+    );
+    plugin
+}
+
+/// Whole seconds, as the settings have them; never 0, which would mean no time at all.
+fn seconds(bound: Duration) -> u64 {
+    bound.as_secs().max(1)
+}

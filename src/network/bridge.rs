@@ -1,0 +1,562 @@
+//! The native driver: an own bridge, a veth pair per pod, addresses from an own pool.
+//!
+//! One path makes an attachment and one takes it down; DEL, roll-back, GC and the start-up's undoing all
+//! use the second, which goes through every step whatever fails on the way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use futures_util::future::join_all;
+use ipnet::IpNet;
+
+use crate::attachment::{self, Attachment, NetnsId, State, Store};
+use crate::cni::{
+    AddResult, AttachmentKey, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig, ValidAttachment,
+};
+use crate::datapath::{
+    AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, netns, sysctl,
+};
+use crate::ipam::{AllocateError, Lease, Pool};
+use crate::settings::BridgeSettings;
+
+use super::driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
+use super::{Difference, Error, KeyedQueue, Table, check, reconcile};
+
+/// The MTU when there is no default route to take it from.
+const FALLBACK_MTU: u32 = 1500;
+
+/// A network with an own bridge.
+#[derive(Debug)]
+pub struct Bridge {
+    pub(super) name: NetworkName,
+    pub(super) settings: BridgeSettings,
+    pub(super) kernel: Kernel,
+    pub(super) table: RefCell<Table>,
+    pub(super) queue: Rc<KeyedQueue>,
+    pub(super) index: Cell<u32>,
+    mtu: Cell<u32>,
+}
+
+/// The sysctls without which no pod reaches beyond the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarding {
+    /// IPv4 forwarding.
+    V4,
+    /// IPv6 forwarding.
+    V6,
+}
+
+impl Forwarding {
+    /// The sysctl's path below `/proc/sys`.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::V4 => "net/ipv4/ip_forward",
+            Self::V6 => "net/ipv6/conf/all/forwarding",
+        }
+    }
+}
+
+impl Bridge {
+    /// The network as configured; nothing is touched yet.
+    pub fn new(
+        name: NetworkName,
+        settings: BridgeSettings,
+        kernel: Kernel,
+        store: Rc<Store>,
+    ) -> Result<Self, crate::ipam::PoolError> {
+        let pool = Pool::new(settings.ranges.clone())?;
+        Ok(Self {
+            name,
+            settings,
+            kernel,
+            table: RefCell::new(Table::new(store, pool)),
+            queue: Rc::default(),
+            index: Cell::new(0),
+            mtu: Cell::new(FALLBACK_MTU),
+        })
+    }
+
+    fn gateways(&self) -> Vec<IpNet> {
+        let ranges = self.settings.ranges.iter().flat_map(|set| set.ranges());
+        let mut gateways: Vec<IpNet> = ranges
+            .filter_map(|range| IpNet::new(range.gateway()?, range.subnet().prefix_len()).ok())
+            .collect();
+        gateways.dedup();
+        gateways
+    }
+
+    fn subnets(&self) -> Vec<IpNet> {
+        let mut subnets: Vec<IpNet> =
+            self.settings.ranges.iter().flat_map(|set| set.ranges()).map(|range| range.subnet().trunc()).collect();
+        subnets.sort_unstable();
+        subnets.dedup();
+        subnets
+    }
+
+    async fn prepare_node(&self) -> Result<Vec<String>, Error> {
+        let mtu = match self.settings.mtu {
+            Some(mtu) => mtu,
+            None => self
+                .kernel
+                .uplink_mtu()
+                .await?
+                .map_or(FALLBACK_MTU, |(_, mtu)| mtu)
+                .saturating_sub(self.settings.mtu_overhead),
+        };
+        self.mtu.set(mtu);
+        crate::step!("prepare.bridge", Error::Unsupported("failpoint".to_owned()));
+        let bridge = self
+            .kernel
+            .ensure_bridge(&BridgeSpec {
+                name: self.settings.bridge.clone(),
+                mac: self.settings.mac.octets(),
+                mtu,
+                addresses: self.gateways(),
+            })
+            .await?;
+        self.index.set(bridge.index);
+        let mut changes = bridge.changes;
+        crate::step!("prepare.sysctl", Error::Unsupported("failpoint".to_owned()));
+        if self.settings.forwarding {
+            let has = |v6: bool| self.subnets().iter().any(|subnet| matches!(subnet, IpNet::V6(_)) == v6);
+            for (wanted, family) in [(has(false), Forwarding::V4), (has(true), Forwarding::V6)] {
+                if wanted && sysctl::set(family.path(), "1")? {
+                    changes.push(format!("set {} to 1", family.path().replace('/', ".")));
+                }
+            }
+        }
+        if bridge.created {
+            changes.extend(self.enslave_all().await);
+        }
+        Ok(changes)
+    }
+
+    /// Puts the host ends of running pods back under a bridge that somebody deleted.
+    async fn enslave_all(&self) -> Vec<String> {
+        let links: Vec<String> = self.table.borrow().iter().map(|attachment| attachment.host_link.clone()).collect();
+        let mut changes = Vec::new();
+        for link in links {
+            match self
+                .kernel
+                .enslave(&link, &self.settings.bridge, self.settings.hairpin, self.settings.isolated)
+                .await
+            {
+                Ok(()) => changes.push(format!("put {link} back under {}", self.settings.bridge)),
+                Err(error) if error.is_missing() => {}
+                Err(error) => changes.push(error.to_string()),
+            }
+        }
+        changes
+    }
+
+    fn pod_routes(&self, leases: &[Lease]) -> Vec<PodRoute> {
+        let default = |lease: &Lease| {
+            let gateway = lease.gateway?;
+            let dst = if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+            Some(PodRoute { dst: dst.parse().ok()?, gateway: Some(gateway), ..PodRoute::default() })
+        };
+        leases.iter().filter_map(default).chain(self.settings.routes.iter().cloned()).collect()
+    }
+
+    async fn attach(&self, request: AddRequest) -> Result<Added, Error> {
+        refuse_unsupported(&request.runtime)?;
+        let _turn = self.queue.turn(&request.key).await;
+        if request.caller.is_cancelled() {
+            return Err(Error::CallerGone);
+        }
+        if let Some(result) = self.same_again(&request).await? {
+            return Ok(self.answered(&request.key, result));
+        }
+        let outcome = match self.make(&request).await {
+            Ok(_) if request.caller.is_cancelled() => Err(Error::CallerGone),
+            outcome => outcome,
+        };
+        if outcome.is_err() {
+            // What cannot be undone now stays recorded as `deleting` and is tried again.
+            let _ = self.take_down(&request.key).await;
+        }
+        outcome.map(|result| self.answered(&request.key, result))
+    }
+
+    fn answered(&self, key: &AttachmentKey, result: AddResult) -> Added {
+        Added { result, serial: self.table.borrow_mut().answered(key) }
+    }
+
+    /// An ADD that was carried out before gives its result again while nothing has changed; otherwise
+    /// what is left of the old attachment goes first.
+    async fn same_again(&self, request: &AddRequest) -> Result<Option<AddResult>, Error> {
+        let Some(attachment) = self.table.borrow().get(&request.key).cloned() else { return Ok(None) };
+        let same = attachment.state == State::Ready
+            && attachment.netns_id == Some(NetnsId::of(netns::id(&request.netns).unwrap_or_default()))
+            && attachment.port_mappings == request.runtime.port_mappings
+            && request.runtime.mac.is_none_or(|mac| attachment.mac == Some(mac));
+        if same {
+            let netns = request.netns.try_clone().map_err(|error| Error::InvalidNetns(error.to_string()))?;
+            if self.differences(&attachment, netns).await?.is_empty() {
+                return Ok(attachment.result);
+            }
+        }
+        self.take_down(&request.key).await?;
+        Ok(None)
+    }
+
+    async fn make(&self, request: &AddRequest) -> Result<AddResult, Error> {
+        crate::step!("add.lease", Error::Unsupported("failpoint".to_owned()));
+        let (leases, mut attachment) = self.lease(request)?;
+        let routes = self.pod_routes(&leases);
+        crate::step!("add.record", Error::Unsupported("failpoint".to_owned()));
+        self.table.borrow_mut().put(attachment.clone())?;
+        let spec = PodLinkSpec {
+            host_link: attachment.host_link.clone(),
+            alias: attachment::host_link_alias(&attachment.key, &attachment.addresses),
+            bridge: self.settings.bridge.clone(),
+            ifname: request.key.ifname.to_string(),
+            mac: attachment.mac.map(MacAddr::octets).unwrap_or_default(),
+            mtu: self.mtu.get(),
+            addresses: attachment.addresses.clone(),
+            routes: routes.clone(),
+            hairpin: self.settings.hairpin,
+            isolated: self.settings.isolated,
+        };
+        crate::step!("add.link", Error::Unsupported("failpoint".to_owned()));
+        let link = self.make_link(spec, request).await?;
+        crate::step!("add.elements", Error::Unsupported("failpoint".to_owned()));
+        let result = self.result(request, &attachment, &leases, &routes, &link);
+        attachment.result = Some(result.clone());
+        attachment.state = State::Ready;
+        crate::step!("add.commit", Error::Unsupported("failpoint".to_owned()));
+        self.table.borrow_mut().put(attachment)?;
+        crate::step!("add.answer", Error::Unsupported("failpoint".to_owned()));
+        Ok(result)
+    }
+
+    fn lease(&self, request: &AddRequest) -> Result<(Vec<Lease>, Attachment), Error> {
+        let requested: Vec<IpAddr> = request.runtime.ips.iter().map(|ip| ip.addr()).collect();
+        let mut table = self.table.borrow_mut();
+        let leases = table.pool.allocate(&request.key, &requested).map_err(|error| match error {
+            AllocateError::Exhausted { .. } => {
+                let usage = table.pool.usage();
+                let ranges: Vec<String> = usage.iter().map(|range| range.subnet.to_string()).collect();
+                let used = usage.iter().map(|range| u64::try_from(range.used).unwrap_or(u64::MAX)).sum();
+                Error::exhausted(&ranges, used)
+            }
+            other => Error::Address(other),
+        })?;
+        let addresses: Vec<IpNet> =
+            leases.iter().filter_map(|lease| IpNet::new(lease.address, lease.prefix_len).ok()).collect();
+        let mac = request.runtime.mac.unwrap_or_else(|| mac_for(&leases));
+        let attachment = Attachment {
+            key: request.key.clone(),
+            state: State::Pending,
+            created: SystemTime::now(),
+            netns: Some(request.netns_path.clone()),
+            netns_id: netns::id(&request.netns).ok().map(NetnsId::of),
+            gateways: leases.iter().filter_map(|lease| lease.gateway).collect(),
+            addresses,
+            mac: Some(mac),
+            mtu: Some(self.mtu.get()),
+            host_link: attachment::host_link_name(&request.key),
+            pod: request.pod.clone(),
+            cni_version: request.version,
+            result: None,
+            port_mappings: request.runtime.port_mappings.clone(),
+            ..Attachment::default()
+        };
+        Ok((leases, attachment))
+    }
+
+    /// Creates the pod's link. A host end of the same name whose record was lost is a left-over of the
+    /// same attachment: it goes, once, and the link is made again.
+    async fn make_link(&self, spec: PodLinkSpec, request: &AddRequest) -> Result<PodLink, Error> {
+        let clone = || request.netns.try_clone().map_err(|error| Error::InvalidNetns(error.to_string()));
+        let error = match self.kernel.attach(spec.clone(), clone()?).await {
+            Ok(link) => return Ok(link),
+            Err(error) => error,
+        };
+        let exists = match &error {
+            AttachError::InterfaceExists { .. } => true,
+            AttachError::Kernel(kernel) => kernel.is_exists(),
+            _ => false,
+        };
+        if exists && self.kernel.delete_link(&spec.host_link).await? {
+            return Ok(self.kernel.attach(spec, clone()?).await?);
+        }
+        Err(error.into())
+    }
+
+    pub(super) fn result(
+        &self,
+        request: &AddRequest,
+        attachment: &Attachment,
+        leases: &[Lease],
+        routes: &[PodRoute],
+        link: &PodLink,
+    ) -> AddResult {
+        let interface = |name: &str, mac: MacAddr, sandbox: Option<&str>, mtu: Option<u32>| Interface {
+            name: name.to_owned(),
+            mac: Some(mac.to_string()),
+            mtu,
+            sandbox: sandbox.map(str::to_owned),
+            ..Interface::default()
+        };
+        let mtu = Some(self.mtu.get());
+        AddResult {
+            interfaces: vec![
+                interface(&self.settings.bridge, self.settings.mac, None, mtu),
+                interface(&attachment.host_link, MacAddr::new(link.host_mac), None, mtu),
+                interface(
+                    request.key.ifname.as_str(),
+                    attachment.mac.unwrap_or_default(),
+                    Some(&request.netns_path),
+                    mtu,
+                ),
+            ],
+            ips: leases
+                .iter()
+                .zip(&attachment.addresses)
+                .map(|(lease, address)| IpConfig { interface: Some(2), address: *address, gateway: lease.gateway })
+                .collect(),
+            routes: routes
+                .iter()
+                .map(|route| Route {
+                    dst: route.dst,
+                    gw: route.gateway,
+                    mtu: route.mtu,
+                    advmss: route.advmss,
+                    priority: route.priority,
+                    ..Route::default()
+                })
+                .collect(),
+            dns: self.settings.dns.clone(),
+        }
+    }
+
+    /// Takes an attachment down, all steps, whatever fails. The lease is free only when the link is gone.
+    pub(super) async fn take_down(&self, key: &AttachmentKey) -> Result<Option<Attachment>, Error> {
+        crate::step!("del.mark", Error::Unsupported("failpoint".to_owned()));
+        let attachment = self.table.borrow_mut().deleting(key);
+        let link = attachment.as_ref().map_or_else(|| attachment::host_link_name(key), |it| it.host_link.clone());
+        let mut errors = Vec::new();
+        crate::step!("del.link", Error::Unsupported("failpoint".to_owned()));
+        if let Err(error) = self.kernel.delete_link(&link).await {
+            errors.push(Error::Kernel(error));
+        }
+        crate::step!("del.elements", Error::Unsupported("failpoint".to_owned()));
+        if errors.is_empty() {
+            crate::step!("del.forget", Error::Unsupported("failpoint".to_owned()));
+            if let Err(error) = self.table.borrow_mut().forget(key) {
+                errors.push(Error::State(error));
+            }
+        }
+        match Error::collect(errors) {
+            None => Ok(attachment),
+            Some(source) => {
+                Err(Error::StillThere { attachment: key.to_string(), source: Box::new(source) })
+            }
+        }
+    }
+
+    async fn differences(
+        &self,
+        attachment: &Attachment,
+        netns: std::os::fd::OwnedFd,
+    ) -> Result<Vec<Difference>, Error> {
+        let view = self.kernel.inspect(attachment.key.ifname.as_str(), netns, &attachment.host_link).await?;
+        let leased: Vec<IpNet> = self
+            .table
+            .borrow()
+            .pool
+            .leases_of(&attachment.key)
+            .iter()
+            .filter_map(|lease| IpNet::new(lease.address, lease.prefix_len).ok())
+            .collect();
+        let routes: Vec<PodRoute> = attachment
+            .result
+            .iter()
+            .flat_map(|result| &result.routes)
+            .map(|route| PodRoute { dst: route.dst, gateway: route.gw, ..PodRoute::default() })
+            .collect();
+        let expected =
+            check::Expected { attachment, bridge: (self.index.get(), &self.settings.bridge), routes: &routes };
+        let mut found = check::against_kernel(&expected, &view);
+        found.extend(check::against_leases(attachment, &leased));
+        Ok(found)
+    }
+
+    async fn compare(&self, request: CheckRequest) -> Result<(), Error> {
+        let _turn = self.queue.turn(&request.key).await;
+        let attachment = self
+            .table
+            .borrow()
+            .get(&request.key)
+            .filter(|attachment| attachment.state == State::Ready)
+            .cloned()
+            .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
+        let mut found = self.differences(&attachment, request.netns).await?;
+        if let Some(prev) = &request.prev_result {
+            found.extend(check::against_prev_result(&attachment, prev));
+        }
+        if found.is_empty() { Ok(()) } else { Err(Error::Differs(found)) }
+    }
+
+    async fn collect_garbage(&self, valid: &[ValidAttachment]) -> Result<Vec<AttachmentKey>, Error> {
+        let valid: HashSet<_> = valid.iter().map(|it| (&it.container_id, &it.ifname)).collect();
+        // Whatever is still being added now has started before its runtime could have listed it.
+        let stale: Vec<AttachmentKey> = self
+            .table
+            .borrow()
+            .iter()
+            .filter(|it| it.state != State::Pending && !valid.contains(&(&it.key.container_id, &it.key.ifname)))
+            .map(|it| it.key.clone())
+            .collect();
+        let mut errors = Vec::new();
+        let mut gone = Vec::new();
+        for (key, outcome) in self.take_down_all(stale).await {
+            match outcome {
+                Ok(Some(_)) => gone.push(key),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Error::collect(errors).map_or(Ok(gone), Err)
+    }
+
+    /// Takes many attachments down at once, each in its turn, so that the kernel sees them as a group.
+    pub(super) async fn take_down_all(
+        &self,
+        keys: Vec<AttachmentKey>,
+    ) -> Vec<(AttachmentKey, Result<Option<Attachment>, Error>)> {
+        let each = keys.into_iter().map(|key| async {
+            let _turn = self.queue.turn(&key).await;
+            let outcome = self.take_down(&key).await;
+            (key, outcome)
+        });
+        join_all(each).await
+    }
+
+    async fn link_changed(&self, change: &Change) -> Fate {
+        let Change::LinkRemoved { name, .. } = change else { return Fate::NotOurs };
+        let Some(key) = self.table.borrow().by_link(name).map(|attachment| attachment.key.clone()) else {
+            return Fate::NotOurs;
+        };
+        let _turn = self.queue.turn(&key).await;
+        let ready = self.table.borrow().get(&key).is_some_and(|it| it.state == State::Ready && it.host_link == *name);
+        // A DEL or a new ADD may have had its turn in between: look again before anything is freed.
+        if !ready || self.kernel.link_exists(name).await.unwrap_or(true) {
+            return Fate::NotOurs;
+        }
+        match self.take_down(&key).await {
+            Ok(Some(attachment)) => Fate::Freed(Box::new(attachment)),
+            _ => Fate::NotOurs,
+        }
+    }
+
+    async fn retry_deleting(&self) -> usize {
+        let deleting: Vec<AttachmentKey> = self
+            .table
+            .borrow()
+            .iter()
+            .filter(|it| it.state == State::Deleting)
+            .map(|it| it.key.clone())
+            .collect();
+        // A DEL under way right now is not ours to repeat, but repeating it does no harm: it waits its turn.
+        self.take_down_all(deleting).await.iter().filter(|(_, outcome)| outcome.is_err()).count()
+    }
+}
+
+/// Capability arguments that this network cannot honour are refused, never ignored.
+fn refuse_unsupported(runtime: &RuntimeConfig) -> Result<(), Error> {
+    let refuse = |what: &str| {
+        Err(Error::Unsupported(format!("{what} is not supported by this network: remove it from the pod")))
+    };
+    if runtime.bandwidth.as_ref().is_some_and(|bandwidth| !bandwidth.is_unlimited()) {
+        return refuse("the capability argument bandwidth");
+    }
+    if !runtime.port_mappings.is_empty() {
+        return refuse("the capability argument portMappings");
+    }
+    Ok(())
+}
+
+fn mac_for(leases: &[Lease]) -> MacAddr {
+    let v4 = leases.iter().find_map(|lease| match lease.address {
+        IpAddr::V4(address) => Some(MacAddr::from_ipv4(address)),
+        IpAddr::V6(_) => None,
+    });
+    let v6 = || {
+        leases.iter().find_map(|lease| match lease.address {
+            IpAddr::V6(address) => Some(MacAddr::from_ipv6(address)),
+            IpAddr::V4(_) => None,
+        })
+    };
+    v4.or_else(v6).unwrap_or_default()
+}
+
+impl Driver for Bridge {
+    fn prepare(&self) -> Answer<'_, Result<Vec<String>, Error>> {
+        Box::pin(self.prepare_node())
+    }
+
+    fn reconcile(&self, records: Vec<Attachment>) -> Answer<'_, Result<Reconciled, Error>> {
+        Box::pin(reconcile::run(self, records))
+    }
+
+    fn add(&self, request: AddRequest) -> Answer<'_, Result<Added, Error>> {
+        Box::pin(self.attach(request))
+    }
+
+    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only) -> Answer<'a, Result<Option<Attachment>, Error>> {
+        Box::pin(async move {
+            let _turn = self.queue.turn(key).await;
+            if !self.table.borrow().matches(key, only) {
+                return Ok(None);
+            }
+            self.take_down(key).await
+        })
+    }
+
+    fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>> {
+        Box::pin(self.compare(request))
+    }
+
+    fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>> {
+        Box::pin(self.collect_garbage(valid))
+    }
+
+    fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate> {
+        Box::pin(self.link_changed(change))
+    }
+
+    fn retry(&self) -> Answer<'_, usize> {
+        Box::pin(self.retry_deleting())
+    }
+
+    fn rules(&self) -> NetworkRules {
+        NetworkRules {
+            bridge: self.settings.bridge.clone(),
+            subnets: self.subnets(),
+            masquerade: self.settings.masquerade,
+            no_masquerade: self.settings.no_masquerade.clone(),
+        }
+    }
+
+    fn report(&self) -> Report {
+        let table = self.table.borrow();
+        let unable = table.pool.exhausted().map(|_| "no free address is left".to_owned());
+        Report {
+            driver: "bridge",
+            bridge: self.settings.bridge.clone(),
+            mtu: self.mtu.get(),
+            ranges: table.pool.usage(),
+            attachments: table.len(),
+            unable,
+        }
+    }
+
+    fn attachments(&self) -> Vec<Attachment> {
+        self.table.borrow().iter().cloned().collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! CHECK: what the kernel holds against what ADD made and what the runtime remembers.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use crate::attachment::Attachment;
+use crate::cni::{AddResult, MacAddr};
+use crate::datapath::{PodRoute, PodView};
+
+/// One difference, in words that name the object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference(String);
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an attachment must look like in the kernel.
+#[derive(Debug)]
+pub struct Expected<'a> {
+    /// The record.
+    pub attachment: &'a Attachment,
+    /// The bridge's index and name.
+    pub bridge: (u32, &'a str),
+    /// The routes that ADD set in the pod.
+    pub routes: &'a [PodRoute],
+}
+
+/// Compares the kernel with the record.
+pub fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut differs = |text: String| found.push(Difference(text));
+    let attachment = expected.attachment;
+    let ifname = &attachment.key.ifname;
+    match &view.pod {
+        None => differs(format!("interface {ifname} is gone from the container")),
+        Some(link) => {
+            if !link.up {
+                differs(format!("interface {ifname} is down"));
+            }
+            if let Some(mac) = attachment.mac
+                && link.mac != Some(mac.octets())
+            {
+                let has = link.mac.map_or_else(|| "none".to_owned(), |mac| MacAddr::new(mac).to_string());
+                differs(format!("interface {ifname} has MAC address {has} instead of {mac}"));
+            }
+            if let Some(mtu) = attachment.mtu
+                && link.mtu != mtu
+            {
+                differs(format!("interface {ifname} has MTU {} instead of {mtu}", link.mtu));
+            }
+        }
+    }
+    if view.pod.is_some() {
+        for address in attachment.addresses.iter().filter(|address| !view.addresses.contains(address)) {
+            differs(format!("address {address} is gone from {ifname}"));
+        }
+        for route in expected.routes.iter().filter(|route| !has_route(&view.routes, route)) {
+            differs(format!("{} is gone from the container", describe(route)));
+        }
+    }
+    if !view.lo_up {
+        differs("interface lo is down in the container".to_owned());
+    }
+    match &view.host {
+        None => differs(format!("host interface {} is gone", attachment.host_link)),
+        Some(link) => {
+            if !link.up {
+                differs(format!("host interface {} is down", attachment.host_link));
+            }
+            if link.master != Some(expected.bridge.0) {
+                differs(format!(
+                    "host interface {} is not a port of bridge {}",
+                    attachment.host_link, expected.bridge.1
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn has_route(routes: &[PodRoute], wanted: &PodRoute) -> bool {
+    routes.iter().any(|route| route.dst == wanted.dst && route.gateway == wanted.gateway)
+}
+
+fn describe(route: &PodRoute) -> String {
+    let target = if route.dst.prefix_len() == 0 { "the default route".to_owned() } else { format!("route {}", route.dst) };
+    route.gateway.map_or(target.clone(), |gateway| format!("{target} via {gateway}"))
+}
+
+/// Compares the leases with the record.
+pub fn against_leases(attachment: &Attachment, leased: &[IpNet]) -> Vec<Difference> {
+    attachment
+        .addresses
+        .iter()
+        .filter(|address| !leased.iter().any(|lease| lease.addr() == address.addr()))
+        .map(|address| Difference(format!("address {} is not leased to this attachment", address.addr())))
+        .collect()
+}
+
+/// Compares what the runtime remembers with the record: its own interface's addresses must be ours.
+pub fn against_prev_result(attachment: &Attachment, prev: &AddResult) -> Vec<Difference> {
+    let Some(result) = &attachment.result else { return Vec::new() };
+    let mut found = Vec::new();
+    for ip in &result.ips {
+        if !prev.ips.iter().any(|other| other.address == ip.address) {
+            found.push(Difference(format!("prevResult lacks address {}", ip.address)));
+        }
+    }
+    for interface in result.interfaces.iter().filter(|interface| interface.sandbox.is_some()) {
+        // Results before 0.3.0 have no interfaces.
+        if !prev.interfaces.is_empty() && !prev.interfaces.iter().any(|other| other.name == interface.name) {
+            found.push(Difference(format!("prevResult lacks interface {}", interface.name)));
+        }
+    }
+    found
+}

@@ -1,0 +1,139 @@
+//! The trait behind which a network's kind stands.
+//!
+//! `bridge` is the native one. A second driver is a new file with this trait and a line in
+//! `Networks::new`.
+
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::time::SystemTime;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::attachment::Attachment;
+use crate::cni::{AddResult, AttachmentKey, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment};
+use crate::datapath::{Change, NetworkRules};
+use crate::ipam::RangeUsage;
+
+use super::Error;
+
+/// What a driver's asynchronous call returns. Not `Send`: requests live on the server's one thread.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// ADD, as a driver sees it.
+#[derive(Debug)]
+pub struct AddRequest {
+    /// Which attachment.
+    pub key: AttachmentKey,
+    /// The pod's network namespace.
+    pub netns: OwnedFd,
+    /// The path under which the runtime knows it.
+    pub netns_path: String,
+    /// Whose pod it is, when the runtime says.
+    pub pod: Option<PodIdentity>,
+    /// Capability arguments.
+    pub runtime: RuntimeConfig,
+    /// The version asked for; kept for the record.
+    pub version: CniVersion,
+    /// Cancelled when the plugin process is gone: the work is then rolled back.
+    pub caller: CancellationToken,
+}
+
+/// What an ADD gave.
+#[derive(Debug, Clone)]
+pub struct Added {
+    /// The result, in the internal model.
+    pub result: AddResult,
+    /// Tells this answer from an earlier or later one for the same attachment.
+    pub serial: u64,
+}
+
+/// Under which condition an attachment is taken down; looked at when its turn has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    /// In any case.
+    Always,
+    /// Unless it was added after that moment: a DEL spooled earlier does not end it.
+    IfOlder(SystemTime),
+    /// Only if no later ADD has been answered with it.
+    IfSerial(u64),
+}
+
+/// CHECK, as a driver sees it.
+#[derive(Debug)]
+pub struct CheckRequest {
+    /// Which attachment.
+    pub key: AttachmentKey,
+    /// The pod's network namespace.
+    pub netns: OwnedFd,
+    /// The result of ADD as the runtime remembers it.
+    pub prev_result: Option<AddResult>,
+}
+
+/// What a reconciliation found and did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Reconciled {
+    /// Attachments that are as their records say.
+    pub kept: usize,
+    /// Attachments rebuilt from the kernel because their record was gone.
+    pub rebuilt: usize,
+    /// Records without a link: their leases are free again.
+    pub freed: usize,
+    /// Half-made or half-deleted attachments taken down.
+    pub undone: usize,
+    /// Links of ours that belonged to nobody, deleted.
+    pub orphans: usize,
+    /// What could not be done, in words; it is tried again while running.
+    pub failures: Vec<String>,
+}
+
+/// What became of an attachment whose link vanished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// Not an attachment of this network, or it is being worked on.
+    NotOurs,
+    /// The lease is free again.
+    Freed(Box<Attachment>),
+}
+
+/// A network's figures.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The driver's name.
+    pub driver: &'static str,
+    /// The bridge, if the driver has one.
+    pub bridge: String,
+    /// The pods' MTU.
+    pub mtu: u32,
+    /// Leases per range.
+    pub ranges: Vec<RangeUsage>,
+    /// How many attachments.
+    pub attachments: usize,
+    /// Why no further pod can be added, if so.
+    pub unable: Option<String>,
+}
+
+/// A network's kind.
+pub trait Driver {
+    /// Makes what the network needs on the node; says what it changed. Idempotent, also used for repair.
+    fn prepare(&self) -> Answer<'_, Result<Vec<String>, Error>>;
+    /// Matches the records of this network with the kernel; run once, before the first request.
+    fn reconcile(&self, records: Vec<Attachment>) -> Answer<'_, Result<Reconciled, Error>>;
+    /// Attaches a pod. The same request again gives the same result.
+    fn add(&self, request: AddRequest) -> Answer<'_, Result<Added, Error>>;
+    /// Takes an attachment down, under its condition; that something is missing is no error.
+    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only) -> Answer<'a, Result<Option<Attachment>, Error>>;
+    /// Compares kernel, lease and the runtime's `prevResult`.
+    fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>>;
+    /// Removes every attachment that is not listed, unless its ADD came after the call; says which.
+    fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>>;
+    /// A link of the node went away or changed.
+    fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate>;
+    /// Tries again what could not be taken down; says how many are left.
+    fn retry(&self) -> Answer<'_, usize>;
+    /// This network's part of the ruleset, with the elements of its live attachments.
+    fn rules(&self) -> NetworkRules;
+    /// This network's figures.
+    fn report(&self) -> Report;
+    /// Every attachment, for people.
+    fn attachments(&self) -> Vec<Attachment>;
+}

@@ -1,0 +1,127 @@
+//! Why a request failed, and the one place that chooses its CNI error code.
+
+use crate::attachment::StoreError;
+use crate::cni::{self, ErrorCode};
+use crate::datapath::{AttachError, KernelError};
+use crate::ipam::AllocateError;
+
+use super::Difference;
+
+/// Why a request could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request names a network that this node does not serve.
+    #[error("network {0} is not configured here: see `hostcni config show`")]
+    UnknownNetwork(String),
+    /// CHECK for an attachment that does not exist.
+    #[error("no attachment {0}: its ADD never finished, or it has been deleted")]
+    UnknownAttachment(String),
+    /// No free address is left.
+    #[error("no free address in {ranges}: {used} in use; see `hostcni attachments`, or configure more subnets")]
+    PoolExhausted {
+        /// The ranges that are full.
+        ranges: String,
+        /// How many addresses of them are leased.
+        used: u64,
+    },
+    /// A requested address cannot be given.
+    #[error("cannot lease the requested address: {0}")]
+    Address(AllocateError),
+    /// The container already has an interface of that name.
+    #[error("the container already has an interface {0}: delete it, or choose another CNI_IFNAME")]
+    InterfaceExists(String),
+    /// The namespace cannot be used.
+    #[error("{0}")]
+    InvalidNetns(String),
+    /// Something was asked for that the network cannot do.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A host port is taken.
+    #[error("{0}")]
+    PortTaken(String),
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// An attachment's file could not be written.
+    #[error(transparent)]
+    State(#[from] StoreError),
+    /// CHECK found the attachment changed.
+    #[error("the attachment differs from what ADD made: {}", join(.0))]
+    Differs(Vec<Difference>),
+    /// The plugin process went away while its ADD was carried out.
+    #[error("the CNI plugin went away before its ADD was done: rolled back")]
+    CallerGone,
+    /// Several steps of a deletion failed; all others were carried out.
+    #[error("{}", join(.0))]
+    Teardown(Vec<Error>),
+    /// The attachment could not be taken down yet.
+    #[error("{attachment} is still being deleted and is tried again: {source}")]
+    StillThere {
+        /// Which attachment.
+        attachment: String,
+        /// What stood in the way.
+        source: Box<Error>,
+    },
+    /// GC without the list of valid attachments.
+    #[error("GC without cni.dev/valid-attachments: refusing to take a missing list for an empty one")]
+    NoValidAttachments,
+}
+
+/// CHECK found a difference; the specification leaves codes from 100 on to the plugin.
+const DIFFERS: u32 = 104;
+
+impl Error {
+    /// The CNI error code of this failure.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownNetwork(_) | Self::NoValidAttachments => ErrorCode::BadConfiguration,
+            Self::Address(_) | Self::Unsupported(_) => ErrorCode::UnsupportedField,
+            Self::UnknownAttachment(_) => ErrorCode::UnknownContainer,
+            Self::PoolExhausted { .. } => ErrorCode::PoolExhausted,
+            Self::InterfaceExists(_) | Self::PortTaken(_) => ErrorCode::InterfaceExists,
+            Self::InvalidNetns(_) => ErrorCode::InvalidNetns,
+            Self::Kernel(_) => ErrorCode::KernelRefused,
+            Self::State(_) => ErrorCode::Io,
+            Self::Differs(_) => ErrorCode::Other(DIFFERS),
+            Self::CallerGone | Self::StillThere { .. } => ErrorCode::TryAgainLater,
+            Self::Teardown(errors) => errors.first().map_or(ErrorCode::Io, Self::code),
+        }
+    }
+
+    /// All failures of a deletion as one error, `None` when there were none.
+    pub fn collect(mut errors: Vec<Error>) -> Option<Error> {
+        if errors.len() > 1 { Some(Self::Teardown(errors)) } else { errors.pop() }
+    }
+
+    /// No address is left in the given ranges.
+    pub(super) fn exhausted(ranges: &[String], used: u64) -> Self {
+        Self::PoolExhausted { ranges: ranges.join(", "), used }
+    }
+}
+
+impl From<Error> for cni::Error {
+    fn from(error: Error) -> Self {
+        let code = error.code();
+        let details = match &error {
+            Error::Differs(differences) => {
+                differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+            }
+            _ => String::new(),
+        };
+        cni::Error::new(code, error.to_string()).with_details(details)
+    }
+}
+
+impl From<AttachError> for Error {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::InterfaceExists { ifname } => Self::InterfaceExists(ifname),
+            AttachError::NotANetns | AttachError::HostNetns => Self::InvalidNetns(error.to_string()),
+            AttachError::Kernel(kernel) => Self::Kernel(kernel),
+        }
+    }
+}
+
+fn join<T: std::fmt::Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

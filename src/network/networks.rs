@@ -1,0 +1,219 @@
+//! All networks of the node behind one door: requests come in as the specification has them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+
+use crate::attachment::{Attachment, SpooledDel, Store};
+use crate::cni::{AttachmentKey, Command, NetworkName, Request};
+use crate::datapath::{Change, Kernel, Ruleset};
+use crate::settings::{DriverSettings, NetworkSettings};
+
+use super::driver::{AddRequest, Added, CheckRequest, Driver, Fate, Only, Reconciled, Report};
+use super::{Bridge, Error};
+
+/// What a request brought about.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// ADD's result.
+    pub added: Option<Added>,
+    /// The attachment that a DEL took down.
+    pub attachment: Option<Attachment>,
+    /// What a GC removed.
+    pub collected: Vec<AttachmentKey>,
+}
+
+/// What became of a spooled DEL.
+#[derive(Debug)]
+pub struct ReplayedDel {
+    /// The DEL.
+    pub del: SpooledDel,
+    /// What it took down; nothing when there was nothing, or when a later ADD made it void.
+    pub outcome: Result<Option<Attachment>, Error>,
+}
+
+/// The node's networks.
+pub struct Networks {
+    kernel: Kernel,
+    store: Rc<Store>,
+    drivers: Vec<(NetworkName, Rc<dyn Driver>)>,
+    /// Attachments of networks that are configured no longer: they live until their DEL.
+    retired: RefCell<HashMap<AttachmentKey, Attachment>>,
+}
+
+impl Networks {
+    /// The networks as configured; nothing is touched yet.
+    pub fn new(networks: &[NetworkSettings], kernel: &Kernel, store: Store) -> Result<Self, crate::ipam::PoolError> {
+        let store = Rc::new(store);
+        let drivers = networks
+            .iter()
+            .map(|network| {
+                let driver: Rc<dyn Driver> = match &network.driver {
+                    DriverSettings::Bridge(settings) => Rc::new(Bridge::new(
+                        network.name.clone(),
+                        settings.clone(),
+                        kernel.clone(),
+                        Rc::clone(&store),
+                    )?),
+                };
+                Ok((network.name.clone(), driver))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { kernel: kernel.clone(), store, drivers, retired: RefCell::default() })
+    }
+
+    fn driver(&self, name: &NetworkName) -> Option<&Rc<dyn Driver>> {
+        self.drivers.iter().find(|(known, _)| known == name).map(|(_, driver)| driver)
+    }
+
+    /// Bridges, addresses and sysctls; says what was changed. Also the repair of all of them.
+    pub async fn prepare(&self) -> Result<Vec<String>, Error> {
+        let mut changes = Vec::new();
+        for (_, driver) in &self.drivers {
+            changes.extend(driver.prepare().await?);
+        }
+        Ok(changes)
+    }
+
+    /// Matches the records with the kernel.
+    pub async fn reconcile(&self, records: Vec<Attachment>) -> Result<Reconciled, Error> {
+        let mut by_network: HashMap<NetworkName, Vec<Attachment>> = HashMap::new();
+        for record in records {
+            by_network.entry(record.key.network.clone()).or_default().push(record);
+        }
+        let mut all = Reconciled::default();
+        for (name, driver) in &self.drivers {
+            let one = driver.reconcile(by_network.remove(name).unwrap_or_default()).await?;
+            all.kept += one.kept;
+            all.rebuilt += one.rebuilt;
+            all.freed += one.freed;
+            all.undone += one.undone;
+            all.orphans += one.orphans;
+            all.failures.extend(one.failures);
+        }
+        let retired = by_network.into_values().flatten().map(|record| (record.key.clone(), record));
+        self.retired.borrow_mut().extend(retired);
+        Ok(all)
+    }
+
+    /// Replaces the nftables table as a whole, with the elements of every live attachment.
+    pub async fn apply_rules(&self) -> Result<(), Error> {
+        crate::step!("prepare.rules", Error::Unsupported("failpoint".to_owned()));
+        let ruleset =
+            Ruleset { networks: self.drivers.iter().map(|(_, driver)| driver.rules()).collect(), ..Ruleset::default() };
+        Ok(self.kernel.apply_ruleset(ruleset.render()).await?)
+    }
+
+    /// Carries out ADD, DEL, CHECK or GC.
+    pub async fn carry_out(
+        &self,
+        request: Request,
+        netns: Option<OwnedFd>,
+        caller: CancellationToken,
+    ) -> Result<Outcome, Error> {
+        let network = request.conf.name.clone();
+        let driver = self.driver(&network);
+        let unknown = || Error::UnknownNetwork(network.to_string());
+        match request.command {
+            Command::Add => {
+                let request = add_request(request, netns, caller)?;
+                let added = driver.ok_or_else(unknown)?.add(request).await?;
+                Ok(Outcome { added: Some(added), ..Outcome::default() })
+            }
+            Command::Del => {
+                let key = request.key().ok_or_else(unknown)?;
+                Ok(Outcome { attachment: self.del(&key, Only::Always).await?, ..Outcome::default() })
+            }
+            Command::Check => {
+                let key = request.key().ok_or_else(unknown)?;
+                let netns = netns.ok_or_else(no_netns)?;
+                let check = CheckRequest { key, netns, prev_result: request.conf.prev_result };
+                driver.ok_or_else(unknown)?.check(check).await.map(|()| Outcome::default())
+            }
+            Command::Gc => {
+                let valid = request.conf.valid_attachments.as_deref().ok_or(Error::NoValidAttachments)?;
+                let collected = driver.ok_or_else(unknown)?.gc(valid).await?;
+                Ok(Outcome { collected, ..Outcome::default() })
+            }
+            Command::Status | Command::Version => Ok(Outcome::default()),
+        }
+    }
+
+    /// Takes an attachment down, also of a network that is configured no longer.
+    pub async fn del(&self, key: &AttachmentKey, only: Only) -> Result<Option<Attachment>, Error> {
+        if let Some(driver) = self.driver(&key.network) {
+            return driver.del(key, only).await;
+        }
+        self.kernel.delete_link(&crate::attachment::host_link_name(key)).await?;
+        self.store.remove(key)?;
+        Ok(self.retired.borrow_mut().remove(key))
+    }
+
+    /// Whether the network can add a pod now; the reason if not.
+    pub fn able(&self, name: &NetworkName) -> Result<(), String> {
+        let driver = self.driver(name).ok_or_else(|| Error::UnknownNetwork(name.to_string()).to_string())?;
+        driver.report().unable.map_or(Ok(()), Err)
+    }
+
+    /// Carries out spooled DELs, all at once; an ADD that came after a DEL wins over it.
+    pub async fn replay(&self, dels: Vec<SpooledDel>) -> Vec<ReplayedDel> {
+        let each = dels.into_iter().map(|del| async move {
+            let outcome = self.del(&del.key, Only::IfOlder(del.at)).await;
+            ReplayedDel { del, outcome }
+        });
+        join_all(each).await
+    }
+
+    /// Tells every driver of a change in the kernel; the attachment whose lease that freed, if one.
+    pub async fn changed(&self, change: &Change) -> Fate {
+        for (_, driver) in &self.drivers {
+            if let freed @ Fate::Freed(_) = driver.changed(change).await {
+                return freed;
+            }
+        }
+        Fate::NotOurs
+    }
+
+    /// Tries again what could not be taken down; says how many attachments are left so.
+    pub async fn retry(&self) -> usize {
+        let mut left = 0;
+        for (_, driver) in &self.drivers {
+            left += driver.retry().await;
+        }
+        left
+    }
+
+    /// Every network's figures.
+    pub fn reports(&self) -> Vec<(NetworkName, Report)> {
+        self.drivers.iter().map(|(name, driver)| (name.clone(), driver.report())).collect()
+    }
+
+    /// Every attachment of the node, oldest first.
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let mut all: Vec<Attachment> = self.drivers.iter().flat_map(|(_, driver)| driver.attachments()).collect();
+        all.extend(self.retired.borrow().values().cloned());
+        all.sort_by_key(|attachment| attachment.created);
+        all
+    }
+}
+
+fn no_netns() -> Error {
+    Error::InvalidNetns("the request came without a network namespace".to_owned())
+}
+
+fn add_request(request: Request, netns: Option<OwnedFd>, caller: CancellationToken) -> Result<AddRequest, Error> {
+    let key = request.key().ok_or_else(|| Error::UnknownAttachment(request.conf.name.to_string()))?;
+    Ok(AddRequest {
+        key,
+        netns: netns.ok_or_else(no_netns)?,
+        netns_path: request.netns.unwrap_or_default(),
+        pod: request.args.pod(),
+        runtime: request.conf.runtime_config,
+        version: request.conf.cni_version,
+        caller,
+    })
+}

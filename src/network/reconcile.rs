@@ -1,0 +1,125 @@
+//! Matching records with the kernel: at start, before the first request, and after missed events.
+//!
+//! The kernel is the truth. A link keeps its address leased even when its record is lost: the link's alias
+//! carries the attachment and its addresses, and the record is written again from it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use crate::attachment::{self, Attachment, State};
+use crate::cni::{AttachmentKey, CniVersion};
+use crate::datapath::Link;
+
+use super::driver::Reconciled;
+use super::{Bridge, Error};
+
+/// Reconciles one bridge network.
+pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled, Error> {
+    crate::step!("reconcile.links", Error::Unsupported("failpoint".to_owned()));
+    let mut links: HashMap<String, Link> =
+        bridge.kernel.links().await?.into_iter().map(|link| (link.name.clone(), link)).collect();
+    let mut done = Reconciled::default();
+    // Every lease is back before anything is undone: an address whose link is still there is never given.
+    let last = records.iter().max_by_key(|record| record.created).map(addresses_of);
+    let mut undo = Vec::new();
+    for record in records {
+        let link = links.remove(&record.host_link).filter(|link| link.alias.is_some());
+        restore(bridge, &record, &mut done);
+        match (record.state, link) {
+            (State::Ready, Some(link)) => {
+                done.kept += 1;
+                adopt(bridge, &link, &mut done).await;
+            }
+            (State::Ready, None) => {
+                done.freed += 1;
+                undo.push(record.key.clone());
+            }
+            (State::Pending | State::Deleting, _) => {
+                done.undone += 1;
+                undo.push(record.key.clone());
+            }
+        }
+        bridge.table.borrow_mut().remember(record);
+    }
+    for link in links.into_values() {
+        unrecorded(bridge, &link, &mut done).await;
+    }
+    if let Some(last) = last {
+        bridge.table.borrow_mut().pool.rest_after(&last);
+    }
+    crate::step!("reconcile.undo", Error::Unsupported("failpoint".to_owned()));
+    for (_, outcome) in bridge.take_down_all(undo).await {
+        if let Err(error) = outcome {
+            done.failures.push(error.to_string());
+        }
+    }
+    Ok(done)
+}
+
+fn addresses_of(record: &Attachment) -> Vec<std::net::IpAddr> {
+    record.addresses.iter().map(ipnet::IpNet::addr).collect()
+}
+
+fn restore(bridge: &Bridge, record: &Attachment, done: &mut Reconciled) {
+    if let Err(error) = bridge.table.borrow_mut().pool.restore(&record.key, &addresses_of(record)) {
+        done.failures.push(format!("lease of {}: {error}", record.key));
+    }
+}
+
+/// A running pod's link goes back under the bridge when somebody took it off while nobody watched.
+async fn adopt(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
+    if link.master == Some(bridge.index.get()) {
+        return;
+    }
+    let settings = &bridge.settings;
+    if let Err(error) =
+        bridge.kernel.enslave(&link.name, &settings.bridge, settings.hairpin, settings.isolated).await
+    {
+        done.failures.push(error.to_string());
+    }
+}
+
+/// A link of this network without a record: its alias says whose it is and what is leased to it.
+async fn unrecorded(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
+    let Some((key, addresses)) = link.alias.as_deref().and_then(attachment::parse_alias) else { return };
+    if key.network != bridge.name || link.name != attachment::host_link_name(&key) {
+        return;
+    }
+    match rebuilt(bridge, key, addresses) {
+        Ok(record) => {
+            restore(bridge, &record, done);
+            if let Err(error) = bridge.table.borrow_mut().put(record) {
+                done.failures.push(error.to_string());
+            }
+            done.rebuilt += 1;
+            adopt(bridge, link, done).await;
+        }
+        Err(why) => {
+            done.orphans += 1;
+            if let Err(error) = bridge.kernel.delete_link(&link.name).await {
+                done.failures.push(format!("{why}; {error}"));
+            }
+        }
+    }
+}
+
+/// The record that belongs to a link, as far as the kernel tells. Without the namespace's identity, the
+/// same ADD again makes the attachment anew.
+fn rebuilt(bridge: &Bridge, key: AttachmentKey, addresses: Vec<ipnet::IpNet>) -> Result<Attachment, String> {
+    if addresses.is_empty() {
+        return Err(format!("the alias of {key} carries no address"));
+    }
+    let table = bridge.table.borrow();
+    if let Some(owner) = addresses.iter().find_map(|address| table.pool.owner(address.addr())) {
+        return Err(format!("{key} claims an address that is leased to {owner}"));
+    }
+    Ok(Attachment {
+        host_link: attachment::host_link_name(&key),
+        key,
+        state: State::Ready,
+        created: SystemTime::now(),
+        addresses,
+        cni_version: CniVersion::CURRENT,
+        ..Attachment::default()
+    })
+}

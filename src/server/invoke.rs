@@ -1,0 +1,190 @@
+//! A CNI request from the wire: decoded, held until the server is ready, carried out, logged once.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, PodIdentity, Request};
+use crate::network::{Error, Only, Outcome};
+use crate::systemd::journal::{self, Event};
+use crate::wire::{Invoke, InvokeReply};
+
+use super::Phase;
+use super::node::Node;
+
+/// The answer to a request.
+pub struct Answer {
+    /// `None` when the server stops before it was ready: the next one shall answer.
+    pub reply: Option<Result<InvokeReply, cni::Error>>,
+    /// What an ADD attached, to be rolled back when nobody takes the answer.
+    pub attached: Option<(AttachmentKey, u64)>,
+}
+
+/// Carries out a request.
+pub async fn carry_out(
+    node: &Rc<Node>,
+    call: Invoke,
+    netns: Option<OwnedFd>,
+    caller: CancellationToken,
+) -> Answer {
+    let started = Instant::now();
+    let request = match decode(call) {
+        Ok(request) => request,
+        Err(error) => {
+            log(node, None, started, None, Err(&error));
+            return Answer { reply: Some(Err(error)), attached: None };
+        }
+    };
+    let subject = Subject {
+        command: request.command,
+        key: request.key(),
+        pod: request.args.pod(),
+        version: request.conf.cni_version,
+    };
+    let outcome = match admit(node, &request, started).await {
+        Ok(true) => execute(node, request, netns, caller).await,
+        Ok(false) => return Answer { reply: None, attached: None },
+        Err(error) => Err(error),
+    };
+    log(node, Some(&subject), started, outcome.as_ref().ok(), outcome.as_ref().map(drop));
+    let serial = outcome.as_ref().ok().and_then(|outcome| outcome.added.as_ref()).map(|added| added.serial);
+    let attached = subject.key.zip(serial);
+    let reply = outcome.and_then(|outcome| render(outcome, subject.version));
+    Answer { reply: Some(reply), attached }
+}
+
+struct Subject {
+    command: Command,
+    key: Option<AttachmentKey>,
+    pod: Option<PodIdentity>,
+    version: cni::CniVersion,
+}
+
+fn decode(call: Invoke) -> Result<Request, cni::Error> {
+    let environment = Environment::parse(|name| {
+        let value = match name {
+            "CNI_COMMAND" => &call.command,
+            "CNI_CONTAINERID" => &call.container_id,
+            "CNI_IFNAME" => &call.if_name,
+            "CNI_NETNS" => &call.netns,
+            "CNI_ARGS" => &call.args,
+            "CNI_PATH" => &call.path,
+            _ => return None,
+        };
+        (!value.is_empty()).then(|| value.into())
+    })?;
+    Request::from_parts(environment, call.config)
+}
+
+/// Holds a request until the server is ready, within the request's bound. `Ok(false)`: the server stops.
+async fn admit(node: &Rc<Node>, request: &Request, started: Instant) -> Result<bool, cni::Error> {
+    let settings = node.settings();
+    if request.command == Command::Status {
+        return status(node, request).map(|()| true);
+    }
+    let bound = settings.bounds.for_command(request.command).saturating_sub(started.elapsed());
+    if node.readiness.ready_within(bound).await {
+        return Ok(true);
+    }
+    if node.readiness.phase() == Phase::Stopping {
+        return Ok(false);
+    }
+    Err(cni::Error::new(
+        ErrorCode::TryAgainLater,
+        format!("hostcni is still {}: see `systemctl status hostcni`", starting(node)),
+    ))
+}
+
+fn starting(node: &Node) -> String {
+    match node.readiness.phase() {
+        Phase::Starting => format!("starting ({})", node.readiness.step()),
+        phase => phase.as_str().to_owned(),
+    }
+}
+
+/// STATUS: 50 unless ready, 51 when ready but unable to add.
+fn status(node: &Node, request: &Request) -> Result<(), cni::Error> {
+    if node.readiness.phase() != Phase::Ready {
+        let text = format!("hostcni is not ready: {}", starting(node));
+        return Err(cni::Error::new(ErrorCode::NotAvailable, text));
+    }
+    node.networks
+        .able(&request.conf.name)
+        .map_err(|reason| cni::Error::new(ErrorCode::LimitedConnectivity, reason))
+}
+
+async fn execute(
+    node: &Rc<Node>,
+    request: Request,
+    netns: Option<OwnedFd>,
+    caller: CancellationToken,
+) -> Result<Outcome, cni::Error> {
+    let key = request.key();
+    let outcome = node.networks.carry_out(request, netns, caller).await;
+    if let (Err(Error::CallerGone), Some(key)) = (&outcome, &key) {
+        journal::emit(&Event::AddRolledBack { key, why: "its plugin process is gone" });
+    }
+    if matches!(outcome, Err(Error::PoolExhausted { .. } | Error::Kernel(_) | Error::StillThere { .. })) {
+        if let Err(error) = &outcome {
+            node.failed(&error.to_string());
+        }
+    } else if outcome.is_ok() {
+        node.show_status();
+    }
+    outcome.map_err(cni::Error::from)
+}
+
+fn render(outcome: Outcome, version: cni::CniVersion) -> Result<InvokeReply, cni::Error> {
+    let result = match outcome.added {
+        Some(added) => added.result.to_version(version)?.to_string(),
+        None => String::new(),
+    };
+    Ok(InvokeReply { result })
+}
+
+/// Undoes an ADD whose answer nobody took.
+pub async fn roll_back(node: &Rc<Node>, (key, serial): (AttachmentKey, u64)) {
+    journal::emit(&Event::AddRolledBack { key: &key, why: "nobody took its result" });
+    if let Err(error) = node.networks.del(&key, Only::IfSerial(serial)).await {
+        node.failed(&error.to_string());
+    }
+}
+
+fn log(
+    node: &Node,
+    subject: Option<&Subject>,
+    started: Instant,
+    outcome: Option<&Outcome>,
+    answer: Result<(), &cni::Error>,
+) {
+    let addresses = outcome.map(addresses).unwrap_or_default();
+    let command = subject.map_or("", |subject| subject.command.as_str());
+    journal::emit(&Event::RequestFinished {
+        command,
+        key: subject.and_then(|subject| subject.key.as_ref()),
+        pod: subject.and_then(|subject| subject.pod.as_ref()),
+        addresses: &addresses,
+        duration: started.elapsed(),
+        error: answer.err(),
+    });
+    let key = subject.and_then(|subject| subject.key.as_ref()).map(ToString::to_string).unwrap_or_default();
+    node.tell(
+        command,
+        &[
+            ("attachment", key),
+            ("addresses", addresses),
+            ("error", answer.err().map(|error| error.msg.clone()).unwrap_or_default()),
+        ],
+    );
+}
+
+fn addresses(outcome: &Outcome) -> String {
+    let list = |ips: &[ipnet::IpNet]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    match (&outcome.added, &outcome.attachment) {
+        (Some(added), _) => list(&added.result.ips.iter().map(|ip| ip.address).collect::<Vec<_>>()),
+        (None, Some(attachment)) => list(&attachment.addresses),
+        (None, None) => String::new(),
+    }
+}

@@ -1,0 +1,139 @@
+//! While the server is ready: follows the kernel's events, repairs what others remove, frees the leases of
+//! pods whose namespace went without a DEL, and carries out DELs that were left on disk.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::attachment::SpooledDel;
+use crate::datapath::Change;
+use crate::network::Fate;
+use crate::systemd::journal::{self, Event};
+
+use super::Phase;
+use super::node::Node;
+
+/// Events come in bursts; a repair waits this long for the burst to end.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How often deletions that failed are tried again, and the spool is looked at when no event tells.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Follows the kernel until the server stops.
+pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
+    if !node.readiness.ready_within(Duration::MAX).await {
+        return;
+    }
+    let bridges: Vec<String> =
+        node.networks.reports().into_iter().map(|(_, report)| report.bridge).filter(|name| !name.is_empty()).collect();
+    let mut retry = tokio::time::interval(RETRY);
+    let mut repair_at = None;
+    loop {
+        let settled = async {
+            match repair_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = node.stop.cancelled() => return,
+            change = changes.recv() => {
+                let Some(change) = change else { return };
+                if concerns_node(&change, &bridges) && repair_at.is_none() {
+                    repair_at = Some(tokio::time::Instant::now() + SETTLE);
+                }
+                follow(&node, change);
+            }
+            () = settled => {
+                repair_at = None;
+                repair(&node).await;
+            }
+            _ = retry.tick() => {
+                node.networks.retry().await;
+                spooled(&node).await;
+            }
+        }
+    }
+}
+
+/// Whether a change may have taken something of the node's side of a network.
+fn concerns_node(change: &Change, bridges: &[String]) -> bool {
+    match change {
+        Change::LinkRemoved { name, .. } | Change::LinkChanged { name, .. } => bridges.contains(name),
+        Change::AddressRemoved { .. } | Change::Rules | Change::Resync => true,
+        _ => false,
+    }
+}
+
+/// A vanished link frees its lease; each in a task of its own, so that they are looked at together.
+fn follow(node: &Rc<Node>, change: Change) {
+    if !matches!(change, Change::LinkRemoved { .. }) {
+        return;
+    }
+    let node = Rc::clone(node);
+    node.clone().sessions.spawn_local(async move {
+        if let Fate::Freed(attachment) = node.networks.changed(&change).await {
+            journal::emit(&Event::LeaseFreed { attachment: &attachment });
+            node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
+            node.show_status();
+        }
+    });
+}
+
+/// Makes the node's side as it should be, and says what was missing.
+async fn repair(node: &Rc<Node>) {
+    let mut repaired = match node.networks.prepare().await {
+        Ok(changes) => changes,
+        Err(error) => {
+            node.failed(&error.to_string());
+            Vec::new()
+        }
+    };
+    if !node.kernel.table_intact().await.unwrap_or(false) {
+        match node.networks.apply_rules().await {
+            Ok(()) => repaired.push("loaded the nftables table again".to_owned()),
+            Err(error) => node.failed(&error.to_string()),
+        }
+    }
+    for what in repaired {
+        journal::emit(&Event::Repaired { what: &what });
+        node.tell("repaired", &[("what", what.clone())]);
+    }
+}
+
+/// Carries out what is in the spool; what fails stays there.
+pub async fn spooled(node: &Rc<Node>) -> usize {
+    if node.spool.is_empty() {
+        return 0;
+    }
+    let loaded = match node.spool.load_all() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            node.failed(&error.to_string());
+            return 0;
+        }
+    };
+    for (path, why) in &loaded.set_aside {
+        journal::emit(&Event::SpoolSetAside { path, why });
+    }
+    replay(node, loaded.dels).await
+}
+
+async fn replay(node: &Rc<Node>, dels: Vec<SpooledDel>) -> usize {
+    crate::step!("spool.replay");
+    let mut done = 0;
+    for replayed in node.networks.replay(dels).await {
+        match replayed.outcome {
+            Ok(attachment) => {
+                node.spool.remove(&replayed.del.key, replayed.del.at);
+                journal::emit(&Event::SpoolReplayed { key: &replayed.del.key, attachment: attachment.as_ref() });
+                done += 1;
+            }
+            Err(error) => node.failed(&error.to_string()),
+        }
+    }
+    if node.readiness.phase() == Phase::Ready {
+        node.show_status();
+    }
+    done
+}

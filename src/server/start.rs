@@ -1,0 +1,225 @@
+//! The server's life from its configuration to its end.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use crate::attachment::{Spool, Store};
+use crate::datapath::Kernel;
+use crate::netconf::Ledger;
+use crate::network::Networks;
+use crate::settings::{self, Settings};
+use crate::systemd::journal::{self, Event};
+use crate::systemd::{activation, notify};
+use crate::wire::service::Listener;
+
+use super::node::Node;
+use super::{Phase, accept, guard, health, maintain, reload};
+
+/// How the server is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A socket to make and listen on, instead of the one from systemd.
+    pub listen: Option<PathBuf>,
+    /// Below which directory the configuration is read; `/` in service.
+    pub root: PathBuf,
+}
+
+/// Why the server could not start, and at which step.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {text}")]
+pub struct ServeError {
+    /// The step, as `STATUS=` shows it.
+    pub step: &'static str,
+    /// What went wrong and what to do.
+    pub text: String,
+}
+
+impl ServeError {
+    fn at<E: std::fmt::Display>(step: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self { step, text: error.to_string() }
+    }
+}
+
+/// Runs the server until it is told to stop.
+pub fn serve(options: &Options) -> Result<(), ServeError> {
+    let outcome = configure(options);
+    if let Err(error) = &outcome {
+        let text = error.to_string();
+        journal::emit(&Event::StartFailed { step: error.step, error: &error.text });
+        notify::status(&text);
+    }
+    outcome
+}
+
+fn configure(options: &Options) -> Result<(), ServeError> {
+    notify::status("starting: reading the configuration");
+    fail_now("configuration")?;
+    let settings = settings::load(&options.root).map_err(ServeError::at("configuration"))?.settings;
+    journal::set_filter(&settings.log.filter);
+    notify::status("starting: taking the socket");
+    fail_now("socket")?;
+    let socket = socket(options)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ServeError::at("runtime"))?;
+    LocalSet::new().block_on(&runtime, run(options, settings, socket))
+}
+
+/// The socket from systemd, or one of our own for development.
+fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
+    let Some(path) = &options.listen else {
+        return activation::take("cni").map_err(ServeError::at("socket"));
+    };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(ServeError::at("socket")(error)),
+        _ => {}
+    }
+    UnixListener::bind(path).map(OwnedFd::from).map_err(|error| ServeError {
+        step: "socket",
+        text: format!("cannot listen on {}: {error}", path.display()),
+    })
+}
+
+async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(), ServeError> {
+    let mut signals = Signals::new().map_err(ServeError::at("signals"))?;
+    let kernel = Kernel::start(settings.workers).map_err(ServeError::at("kernel"))?;
+    let changes = kernel.watch().map_err(ServeError::at("kernel"))?;
+    let store = Store::open(&settings.paths.state_dir).map_err(ServeError::at("state"))?;
+    let loaded = store.load_all().map_err(ServeError::at("state"))?;
+    for (path, why) in &loaded.set_aside {
+        journal::emit(&Event::StateSetAside { path, why });
+    }
+    let networks = Networks::new(&settings.networks, &kernel, store).map_err(ServeError::at("networks"))?;
+    let spool = Spool::open(&settings.paths.spool_dir);
+    let node = Rc::new(Node::new(settings, networks, spool, Ledger::standard(), kernel));
+
+    let listener = Listener::from_fd(socket).map_err(ServeError::at("socket"))?;
+    let (probes, probed) = mpsc::channel(1);
+    let accepting = tokio::task::spawn_local(accept::run(Rc::clone(&node), listener, probed));
+    tokio::task::spawn_local(health::run(Rc::clone(&node), probes));
+    tokio::task::spawn_local(maintain::run(Rc::clone(&node), changes));
+    if options.listen.is_none() {
+        tokio::task::spawn_local(guard::grace(Rc::clone(&node)));
+        tokio::task::spawn_local(guard::run(Rc::clone(&node)));
+    }
+
+    let started = tokio::select! {
+        started = become_ready(&node, loaded.attachments) => Some(started),
+        () = signals.stop() => None,
+    };
+    if let Some(started) = started {
+        started?;
+        serve_until_stopped(&node, options, &mut signals).await;
+    }
+    stop(&node, accepting).await;
+    Ok(())
+}
+
+/// The readiness steps, in order. Nothing is answered before the last one but STATUS.
+async fn become_ready(
+    node: &Rc<Node>,
+    records: Vec<crate::attachment::Attachment>,
+) -> Result<(), ServeError> {
+    node.readiness.at("making bridges and addresses");
+    fail_at("bridge").await?;
+    let mut changes = node.networks.prepare().await.map_err(ServeError::at("bridge"))?;
+    node.readiness.at("matching attachments with the kernel");
+    fail_at("attachments").await?;
+    let reconciled = node.networks.reconcile(records).await.map_err(ServeError::at("attachments"))?;
+    node.readiness.at("loading the nftables table");
+    fail_at("nftables").await?;
+    node.networks.apply_rules().await.map_err(ServeError::at("nftables"))?;
+    node.readiness.at("carrying out spooled DELs");
+    fail_at("spool").await?;
+    let spooled = maintain::spooled(node).await;
+    changes.extend(reconciled.failures.iter().cloned());
+    journal::emit(&Event::Reconciled { reconciled: &format!("{reconciled}"), spooled, changes: &changes });
+    fail_at("ready").await?;
+    node.readiness.enter(Phase::Ready);
+    notify::ready(&node.status_line());
+    journal::emit(&Event::ServerReady { attachments: node.networks.attachments().len() });
+    node.tell("ready", &[]);
+    Ok(())
+}
+
+async fn serve_until_stopped(node: &Rc<Node>, options: &Options, signals: &mut Signals) {
+    loop {
+        tokio::select! {
+            () = signals.stop() => return,
+            () = signals.reload() => reload::run(node, &options.root).await,
+        }
+    }
+}
+
+/// Accepts no more, finishes what is in flight, leaves the rest to the next server.
+async fn stop(node: &Rc<Node>, accepting: tokio::task::JoinHandle<()>) {
+    node.readiness.enter(Phase::Stopping);
+    notify::stopping();
+    journal::emit(&Event::ServerStopping { in_flight: node.sessions.len() });
+    node.tell("stopping", &[]);
+    crate::step!("stop.drain");
+    node.stop.cancel();
+    let _ = accepting.await;
+    node.sessions.close();
+    let bound = node.settings().stop_timeout;
+    if tokio::time::timeout(bound, node.sessions.wait()).await.is_err() {
+        // What is unfinished is `pending` or `deleting` on disk: the next start undoes or finishes it.
+        tracing::warn!(left = node.sessions.len(), "requests did not finish in time, leaving them to the next start");
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    async fn reload(&mut self) {
+        self.hangup.recv().await;
+    }
+}
+
+/// A start step that a test can make fail, wait or die: `start.<step>`. It waits on a thread of its own, so
+/// that the server goes on answering STATUS as it would in a step that takes its time.
+#[cfg(feature = "failpoints")]
+async fn fail_at(step: &'static str) -> Result<(), ServeError> {
+    let visit = tokio::task::spawn_blocking(move || fail_now(step));
+    visit.await.unwrap_or_else(|error| Err(ServeError::at(step)(error)))
+}
+
+#[cfg(not(feature = "failpoints"))]
+async fn fail_at(_: &'static str) -> Result<(), ServeError> {
+    Ok(())
+}
+
+/// The same before there is a runtime.
+#[cfg_attr(not(feature = "failpoints"), allow(clippy::unnecessary_wraps))]
+fn fail_now(step: &'static str) -> Result<(), ServeError> {
+    #[cfg(feature = "failpoints")]
+    fail::fail_point!(&format!("start.{step}"), |_| Err(ServeError { step, text: "failpoint".to_owned() }));
+    let _ = step;
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! What systemd is doing with a unit right now.
+//!
+//! `ExecStop=` and `ExecStopPost=` run in a restart as in a stop; only the pending job tells them apart
+//! (systemd 252: `restart` for `restart` and `try-restart`, `stop` for a stop and for a shutdown, none after
+//! a crash, `start` in the failing start of a restart). Asked over systemd's own private socket, which needs
+//! neither the message bus nor a `systemctl` process, with a deadline: when systemd does not answer, the
+//! caller hears `Unknown` and takes the safe side.
+
+/// As much of D-Bus as one method call needs.
+mod dbus;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Where systemd listens for root, bus or no bus.
+const PRIVATE_SOCKET: &str = "/run/systemd/private";
+
+/// How long systemd may take to answer.
+const BOUND: Duration = Duration::from_secs(2);
+
+/// The job that systemd has for a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PendingJob {
+    /// None: after a crash, or when nothing is going on.
+    None,
+    /// The unit is to come back at once.
+    Restart,
+    /// The unit is to stay down; also in a shutdown.
+    Stop,
+    /// The unit is being started.
+    Start,
+    /// Another kind of job, by systemd's name for it.
+    Other(String),
+    /// systemd could not be asked; the reason.
+    Unknown(String),
+}
+
+impl PendingJob {
+    fn from_type(kind: &str) -> Self {
+        match kind {
+            "restart" | "try-restart" => Self::Restart,
+            "stop" => Self::Stop,
+            "start" | "reload-or-start" => Self::Start,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+/// The job systemd has for `unit` (a full name, such as `hostcni.service`). Takes at most 2 s.
+pub fn pending(unit: &str) -> PendingJob {
+    pending_at(Path::new(PRIVATE_SOCKET), unit, Instant::now() + BOUND)
+}
+
+fn pending_at(socket: &Path, unit: &str, deadline: Instant) -> PendingJob {
+    match dbus::list_jobs(socket, deadline) {
+        Ok(jobs) => jobs
+            .iter()
+            .find(|job| job.unit == unit)
+            .map_or(PendingJob::None, |job| PendingJob::from_type(&job.kind)),
+        Err(error) => PendingJob::Unknown(format!("cannot ask systemd at {}: {error}", socket.display())),
+    }
+}
+
+/// The service this process belongs to, by its control group; None outside a service.
+pub fn own_unit() -> Option<String> {
+    std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text))
+}
+
+/// The innermost service named in a `/proc/PID/cgroup` text. systemd's own hierarchy decides: the unified
+/// one (`0::`), or `name=systemd` where the legacy hierarchies are mounted.
+fn unit_of(text: &str) -> Option<String> {
+    text.lines()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            (controllers.is_empty() || controllers == "name=systemd").then_some(path)
+        })
+        .find_map(|path| path.rsplit('/').find(|part| part.ends_with(".service")))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_unit_is_read_from_the_control_group() {
+        assert_eq!(unit_of("0::/system.slice/hostcni.service\n").as_deref(), Some("hostcni.service"));
+        let legacy =
+            "5:memory:/x/other.service\n1:name=systemd:/system.slice/hostcni.service/.control\n0::/\n";
+        assert_eq!(unit_of(legacy).as_deref(), Some("hostcni.service"));
+        assert_eq!(unit_of("0::/user.slice/user-0.slice/session-1.scope\n"), None);
+        assert_eq!(unit_of("nonsense"), None);
+    }
+
+    #[test]
+    fn a_restart_is_told_from_a_stop_and_from_no_job() {
+        assert_eq!(PendingJob::from_type("try-restart"), PendingJob::Restart);
+        let jobs = [("crio.service", "stop"), ("hostcni.service", "restart")];
+        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::Restart);
+        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        assert_eq!(pending_at(&socket, "crio.service", deadline), PendingJob::Stop);
+        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        assert_eq!(pending_at(&socket, "other.service", deadline), PendingJob::None);
+        let (socket, _dir) = fake_systemd(vec![]);
+        assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::None);
+    }
+
+    #[test]
+    fn a_systemd_that_does_not_answer_is_unknown_within_the_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("private");
+        assert!(matches!(pending_at(&socket, "a.service", Instant::now() + BOUND), PendingJob::Unknown(_)));
+        let _silent = UnixListener::bind(&socket).unwrap();
+        let begin = Instant::now();
+        let answer = pending_at(&socket, "a.service", begin + Duration::from_millis(200));
+        assert!(matches!(answer, PendingJob::Unknown(_)), "{answer:?}");
+        assert!(begin.elapsed() < Duration::from_secs(2));
+    }
+
+    /// Answers one `ListJobs`, with a signal before the reply as systemd may send one.
+    fn fake_systemd(jobs: Vec<(&'static str, &'static str)>) -> (std::path::PathBuf, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("private");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut call = vec![0; 4096];
+            let mut length = 0;
+            while !call[..length].windows(8).any(|window| window == b"ListJobs") {
+                length += stream.read(&mut call[length..]).unwrap();
+            }
+            stream.write_all(b"OK 0123456789abcdef0123456789abcdef\r\n").unwrap();
+            stream.write_all(&dbus::tests::signal()).unwrap();
+            stream.write_all(&dbus::tests::jobs_reply(&jobs)).unwrap();
+        });
+        (path, dir)
+    }
+}

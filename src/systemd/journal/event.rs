@@ -1,0 +1,361 @@
+//! Everything hostcni reports, as one enum: what happened, its fields, its level, its message id.
+//!
+//! A message id never changes once released: people's `journalctl MESSAGE_ID=…` and the catalog
+//! (`packaging/usr/lib/systemd/catalog/hostcni.catalog`, shown by `journalctl -x`) hang on it. A new event
+//! gets a new id (`systemd-id128 new`) and a catalog entry; tests hold both directions.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tracing::Level;
+
+/// The attachment that an event is about.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachmentFields<'a> {
+    /// The network's name.
+    pub network: &'a str,
+    /// `CNI_CONTAINERID`.
+    pub container_id: &'a str,
+    /// `CNI_IFNAME`.
+    pub ifname: &'a str,
+}
+
+/// The pod that an event is about, as the runtime named it.
+#[derive(Debug, Clone, Copy)]
+pub struct PodFields<'a> {
+    /// `K8S_POD_NAMESPACE`.
+    pub namespace: &'a str,
+    /// `K8S_POD_NAME`.
+    pub name: &'a str,
+    /// `K8S_POD_UID`.
+    pub uid: &'a str,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // the fields are what their names and the catalog say
+pub enum Event<'a> {
+    /// A request was answered; `code` is the CNI error code of a failure, `msg` its text.
+    RequestFinished {
+        command: &'a str,
+        attachment: Option<AttachmentFields<'a>>,
+        pod: Option<PodFields<'a>>,
+        /// Comma-separated, with prefix lengths; empty when there are none.
+        addresses: &'a str,
+        duration: Duration,
+        code: Option<u32>,
+        msg: &'a str,
+    },
+    /// The server answers; `duration` is how long the start took.
+    ServerReady { status: &'a str, duration: Duration },
+    /// The server accepts no more and finishes what is in flight.
+    ServerStopping,
+    /// The conf is in place.
+    ConfPlaced { network: &'a str, path: &'a Path },
+    /// The conf was taken away.
+    ConfRemoved { path: &'a Path, why: &'a str },
+    /// The conf stays over a planned restart.
+    ConfKept { path: &'a Path },
+    /// The conf was not placed.
+    ConfRefused { path: &'a Path, why: &'a str },
+    /// The conf could not be taken away: the gate is open although nobody answers.
+    ConfRemoveFailed { path: &'a Path, error: &'a str },
+    /// A file that hostcni did not write is where the conf belongs.
+    ForeignConf { path: &'a Path, why: &'a str },
+    /// A runtime takes another file first.
+    ShadowedConf { path: &'a Path, by: &'a Path },
+    /// The plugin could not deliver a DEL and wrote it down.
+    DelSpooled { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, why: &'a str },
+    /// Written down DELs were carried out.
+    SpoolReplayed { count: usize, failed: usize },
+    /// A written down DEL is unreadable.
+    SpoolSetAside { path: &'a Path, why: &'a str },
+    /// An attachment's file is unreadable.
+    StateSetAside { path: &'a Path, why: &'a str },
+    /// Files and kernel agree again.
+    Reconciled { attachments: usize, undone: usize, leases_freed: usize, links_deleted: usize },
+    /// A pod's interface vanished without a DEL.
+    LeaseFreed { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, addresses: &'a str },
+    /// Something of ours that somebody else removed or changed is back.
+    Repaired { what: &'a str },
+    /// The server cannot start.
+    StartFailed { step: &'a str, error: &'a str },
+    /// The plugin could not reach the server.
+    ServerUnreachable {
+        command: &'a str,
+        attachment: Option<AttachmentFields<'a>>,
+        pod: Option<PodFields<'a>>,
+        socket: &'a Path,
+        error: &'a str,
+    },
+    /// An ADD was undone.
+    AddRolledBack { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, why: &'a str },
+    /// The journal did not take entries as fast as they came.
+    EntriesLost { count: u64 },
+}
+
+/// Every message id, by the event's name.
+pub const MESSAGE_IDS: &[(&str, &str)] = &[
+    ("RequestFinished", "352eacd4ddb04decacae201a9ef9b779"),
+    ("ServerReady", "9f488b3f1eb546f48ed205765e7a29e9"),
+    ("ServerStopping", "fa574c53f51f4e17bdf65bf504be564d"),
+    ("ConfPlaced", "ab82369adc3144e184f5e4ea45937908"),
+    ("ConfRemoved", "ff49162c122a4acabf3d0703f10510a2"),
+    ("ConfKept", "5ac1446616454d969a6bdcc0b4274934"),
+    ("ConfRefused", "c664e9551b734094898445bcbf5ea511"),
+    ("ConfRemoveFailed", "fe9764e9ad584e7f96411eac820902ad"),
+    ("ForeignConf", "5bcacce2ade648c491a6472b50d4f064"),
+    ("ShadowedConf", "1ee214a1bab444aabd779f3373acbe11"),
+    ("DelSpooled", "a12d2bb6fe014c7299ac5007eb94d2d8"),
+    ("SpoolReplayed", "50fd2601c06c4f7890bdc0ca0f26cef4"),
+    ("SpoolSetAside", "b2605c91371043818de163f1e8112f3f"),
+    ("StateSetAside", "34ebc0eb8b544fb8867010a27bad707e"),
+    ("Reconciled", "831cb6e947264f1abf6ed6898f2ab19d"),
+    ("LeaseFreed", "edbec7820e9e41b4b16070d119116b18"),
+    ("Repaired", "0d36762f792b4e028d2eb6ab3d89b996"),
+    ("StartFailed", "bf1eee27b3ff40d79170806a04d95870"),
+    ("ServerUnreachable", "fbef37bb305c42428c5c32f933181766"),
+    ("AddRolledBack", "75f23ec33a8044a4ba766b0dc3b41b58"),
+    ("EntriesLost", "a4891ff580fc4d709aab421279dc3e27"),
+];
+
+/// The fields of an entry, each absent one left out of the journal.
+#[derive(Debug, Default)]
+pub(super) struct Entry<'a> {
+    pub(super) command: Option<&'a str>,
+    pub(super) attachment: Option<AttachmentFields<'a>>,
+    pub(super) pod: Option<PodFields<'a>>,
+    pub(super) network: Option<&'a str>,
+    pub(super) address: Option<&'a str>,
+    pub(super) duration_usec: Option<u64>,
+    pub(super) code: Option<u32>,
+    pub(super) path: Option<String>,
+    pub(super) by: Option<String>,
+    pub(super) step: Option<&'a str>,
+    pub(super) count: Option<u64>,
+    /// Why it happened, or the error; what a catalog entry quotes.
+    pub(super) reason: Option<&'a str>,
+}
+
+impl<'a> Event<'a> {
+    /// The event's name: its key in [`MESSAGE_IDS`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RequestFinished { .. } => "RequestFinished",
+            Self::ServerReady { .. } => "ServerReady",
+            Self::ServerStopping => "ServerStopping",
+            Self::ConfPlaced { .. } => "ConfPlaced",
+            Self::ConfRemoved { .. } => "ConfRemoved",
+            Self::ConfKept { .. } => "ConfKept",
+            Self::ConfRefused { .. } => "ConfRefused",
+            Self::ConfRemoveFailed { .. } => "ConfRemoveFailed",
+            Self::ForeignConf { .. } => "ForeignConf",
+            Self::ShadowedConf { .. } => "ShadowedConf",
+            Self::DelSpooled { .. } => "DelSpooled",
+            Self::SpoolReplayed { .. } => "SpoolReplayed",
+            Self::SpoolSetAside { .. } => "SpoolSetAside",
+            Self::StateSetAside { .. } => "StateSetAside",
+            Self::Reconciled { .. } => "Reconciled",
+            Self::LeaseFreed { .. } => "LeaseFreed",
+            Self::Repaired { .. } => "Repaired",
+            Self::StartFailed { .. } => "StartFailed",
+            Self::ServerUnreachable { .. } => "ServerUnreachable",
+            Self::AddRolledBack { .. } => "AddRolledBack",
+            Self::EntriesLost { .. } => "EntriesLost",
+        }
+    }
+
+    /// The event's `MESSAGE_ID`.
+    pub fn message_id(&self) -> &'static str {
+        let name = self.name();
+        // A test visits every variant, so the fallback is never seen.
+        MESSAGE_IDS.iter().find(|(known, _)| *known == name).map_or("", |(_, id)| id)
+    }
+
+    /// How loud it is. A STATUS is asked every few seconds and a CHECK before every pod counts as running:
+    /// their normal answers are for debugging only.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::RequestFinished { command: "STATUS" | "VERSION", .. }
+            | Self::RequestFinished { command: "CHECK", code: None, .. } => Level::DEBUG,
+            Self::RequestFinished { code: Some(11), .. } => Level::WARN,
+            Self::RequestFinished { code: Some(_), .. }
+            | Self::ConfRemoveFailed { .. }
+            | Self::ForeignConf { .. }
+            | Self::StartFailed { .. } => Level::ERROR,
+            Self::ConfRefused { .. }
+            | Self::ShadowedConf { .. }
+            | Self::DelSpooled { .. }
+            | Self::SpoolSetAside { .. }
+            | Self::StateSetAside { .. }
+            | Self::Repaired { .. }
+            | Self::ServerUnreachable { .. }
+            | Self::AddRolledBack { .. }
+            | Self::EntriesLost { .. } => Level::WARN,
+            Self::SpoolReplayed { failed, .. } if *failed > 0 => Level::WARN,
+            _ => Level::INFO,
+        }
+    }
+
+    /// The line a person reads.
+    pub fn message(&self) -> String {
+        match *self {
+            Self::RequestFinished { command, attachment, pod, addresses, duration, code, msg } => {
+                let about = about(attachment, pod);
+                let took = milliseconds(duration);
+                match code {
+                    None if addresses.is_empty() => format!("{command}{about} done in {took} ms"),
+                    None => format!("{command}{about} done in {took} ms: {addresses}"),
+                    Some(code) => format!("{command}{about} failed in {took} ms with CNI code {code}: {msg}"),
+                }
+            }
+            Self::ServerReady { status, duration } => {
+                format!("ready after {} ms: {status}", milliseconds(duration))
+            }
+            Self::ServerStopping => "stopping: finishing what is in flight".to_owned(),
+            Self::ConfPlaced { network, path } => format!("placed {} for network {network}", path.display()),
+            Self::ConfRemoved { path, why } => format!("removed {}: {why}", path.display()),
+            Self::ConfKept { path } => format!("keeping {} over a planned restart", path.display()),
+            Self::ConfRefused { path, why } => format!("not placing {}: {why}", path.display()),
+            Self::ConfRemoveFailed { path, error } => format!("cannot remove {}: {error}", path.display()),
+            Self::ForeignConf { path, why } => {
+                format!("{} was not written by hostcni ({why}), leaving it alone", path.display())
+            }
+            Self::ShadowedConf { path, by } => {
+                format!("{} comes before {}: runtimes take it first", by.display(), path.display())
+            }
+            Self::DelSpooled { attachment, pod, why } => {
+                format!("DEL{} written down for the next start: {why}", about(Some(attachment), pod))
+            }
+            Self::SpoolReplayed { count, failed: 0 } => {
+                format!("carried out {count} DELs that had been written down")
+            }
+            Self::SpoolReplayed { count, failed } => {
+                format!(
+                    "carried out {count} DELs that had been written down, {failed} failed and are tried again"
+                )
+            }
+            Self::SpoolSetAside { path, why } => {
+                format!("set the spooled DEL {} aside: {why}", path.display())
+            }
+            Self::StateSetAside { path, why } => {
+                format!("set the attachment file {} aside: {why}", path.display())
+            }
+            Self::Reconciled { attachments, undone, leases_freed, links_deleted } => format!(
+                "reconciled with the kernel: {attachments} attachments live, {undone} unfinished ones undone, \
+                 {leases_freed} leases freed, {links_deleted} links deleted"
+            ),
+            Self::LeaseFreed { attachment, pod, addresses } => {
+                format!(
+                    "the interface{} is gone without a DEL, freed {addresses}",
+                    about(Some(attachment), pod)
+                )
+            }
+            Self::Repaired { what } => format!("repaired {what}"),
+            Self::StartFailed { step, error } => format!("cannot start, {step}: {error}"),
+            Self::ServerUnreachable { command, attachment, pod, socket, error } => {
+                format!("{command}{}: no answer at {}: {error}", about(attachment, pod), socket.display())
+            }
+            Self::AddRolledBack { attachment, pod, why } => {
+                format!("ADD{} undone: {why}", about(Some(attachment), pod))
+            }
+            Self::EntriesLost { count } => {
+                format!("{count} journal entries were lost: the journal did not read")
+            }
+        }
+    }
+
+    pub(super) fn entry(&self) -> Entry<'a> {
+        let path_of = |path: &Path| Some(path.display().to_string());
+        match *self {
+            Self::RequestFinished { command, attachment, pod, addresses, duration, code, msg } => Entry {
+                command: Some(command),
+                attachment,
+                pod,
+                address: (!addresses.is_empty()).then_some(addresses),
+                duration_usec: Some(usec(duration)),
+                code,
+                reason: (!msg.is_empty()).then_some(msg),
+                ..Entry::default()
+            },
+            Self::ServerReady { status, duration } => {
+                Entry { duration_usec: Some(usec(duration)), reason: Some(status), ..Entry::default() }
+            }
+            Self::ServerStopping => Entry::default(),
+            Self::ConfPlaced { network, path } => {
+                Entry { network: Some(network), path: path_of(path), ..Entry::default() }
+            }
+            Self::ConfKept { path } => Entry { path: path_of(path), ..Entry::default() },
+            Self::ConfRemoved { path, why }
+            | Self::ConfRefused { path, why }
+            | Self::ForeignConf { path, why }
+            | Self::SpoolSetAside { path, why }
+            | Self::StateSetAside { path, why }
+            | Self::ConfRemoveFailed { path, error: why } => {
+                Entry { path: path_of(path), reason: Some(why), ..Entry::default() }
+            }
+            Self::ShadowedConf { path, by } => {
+                Entry { path: path_of(path), by: path_of(by), ..Entry::default() }
+            }
+            Self::DelSpooled { attachment, pod, why } => Entry {
+                command: Some("DEL"),
+                attachment: Some(attachment),
+                pod,
+                reason: Some(why),
+                ..Entry::default()
+            },
+            Self::SpoolReplayed { count, .. } => {
+                Entry { count: u64::try_from(count).ok(), ..Entry::default() }
+            }
+            Self::Reconciled { attachments, .. } => {
+                Entry { count: u64::try_from(attachments).ok(), ..Entry::default() }
+            }
+            Self::LeaseFreed { attachment, pod, addresses } => {
+                Entry { attachment: Some(attachment), pod, address: Some(addresses), ..Entry::default() }
+            }
+            Self::Repaired { what } => Entry { reason: Some(what), ..Entry::default() },
+            Self::StartFailed { step, error } => {
+                Entry { step: Some(step), reason: Some(error), ..Entry::default() }
+            }
+            Self::ServerUnreachable { command, attachment, pod, socket, error } => Entry {
+                command: Some(command),
+                attachment,
+                pod,
+                path: path_of(socket),
+                reason: Some(error),
+                ..Entry::default()
+            },
+            Self::AddRolledBack { attachment, pod, why } => Entry {
+                command: Some("ADD"),
+                attachment: Some(attachment),
+                pod,
+                reason: Some(why),
+                ..Entry::default()
+            },
+            Self::EntriesLost { count } => Entry { count: Some(count), ..Entry::default() },
+        }
+    }
+}
+
+/// " of pod ns/name (interface eth0 of container 0123456789ab)", or as much of it as is known.
+fn about(attachment: Option<AttachmentFields<'_>>, pod: Option<PodFields<'_>>) -> String {
+    let pod = pod.map(|pod| format!(" of pod {}/{}", pod.namespace, pod.name));
+    let attachment = attachment.map(|attachment| {
+        let short: String = attachment.container_id.chars().take(12).collect();
+        format!("{} of container {short} in network {}", attachment.ifname, attachment.network)
+    });
+    match (pod, attachment) {
+        (Some(pod), Some(attachment)) => format!("{pod} ({attachment})"),
+        (Some(pod), None) => pod,
+        (None, Some(attachment)) => format!(" of {attachment}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn usec(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn milliseconds(duration: Duration) -> String {
+    format!("{:.1}", duration.as_secs_f64() * 1000.0)
+}

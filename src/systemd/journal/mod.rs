@@ -1,0 +1,147 @@
+//! The journal: every event with its fields, and the way there.
+//!
+//! Owns the global tracing subscriber of the process. Promises that emitting never blocks, whatever journald
+//! does, and that fields arrive under the names `journalctl FIELD=value` is asked with.
+
+/// One non-blocking datagram per entry.
+mod direct;
+/// The events.
+mod event;
+/// A bounded queue and a thread.
+mod queue;
+/// Events made independent of their stack.
+mod record;
+/// Plain text on stderr.
+mod text;
+
+pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
+
+use tracing::Level;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+
+use direct::Direct;
+use record::{Capture, Record, Sink};
+
+/// Which process is talking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// The server. `filter` is in `RUST_LOG`'s syntax, which overrides it; what does not parse counts as `info`.
+    Server {
+        /// From the settings.
+        filter: String,
+    },
+    /// The CNI plugin: to the journal and nowhere else, since a runtime may read what is printed.
+    Plugin,
+    /// A command: to the journal, and as text unless stderr is the journal already.
+    Helper,
+}
+
+/// Keep it until the end of the process: dropping it writes out what is queued, for at most half a second.
+#[must_use = "dropping the guard ends logging early"]
+pub struct LogGuard {
+    _flusher: Option<queue::Flusher>,
+}
+
+/// Starts logging. Call it once; where logging cannot be had, the process goes on without.
+pub fn init(mode: Mode) -> LogGuard {
+    let (layer, flusher) = layer(&mode);
+    let filter = match &mode {
+        Mode::Server { filter } => filter_of(std::env::var("RUST_LOG").ok().as_deref(), filter),
+        Mode::Plugin | Mode::Helper => filter_of(std::env::var("RUST_LOG").ok().as_deref(), "info"),
+    };
+    let _ = tracing_subscriber::registry().with(layer).with(filter).try_init();
+    LogGuard { _flusher: flusher }
+}
+
+type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// All of them say `hostcni`: `journalctl -t hostcni` is plugin, helpers and server in one story.
+const IDENTIFIER: &str = "hostcni";
+
+fn layer(mode: &Mode) -> (BoxedLayer, Option<queue::Flusher>) {
+    let in_journal = libsystemd::logging::connected_to_journal();
+    match mode {
+        Mode::Server { .. } if in_journal => match queue::start(IDENTIFIER) {
+            Ok((queue, flusher)) => (Capture(queue).boxed(), Some(flusher)),
+            // stderr leads there as well, without the fields.
+            Err(_) => (Capture(text::Text).boxed(), None),
+        },
+        Mode::Server { .. } => (Capture(text::Text).boxed(), None),
+        Mode::Plugin => (Capture(Both(Direct::new(IDENTIFIER).ok(), None)).boxed(), None),
+        Mode::Helper => {
+            let journal = Direct::new(IDENTIFIER).ok();
+            let text = (!in_journal || journal.is_none()).then_some(text::Text);
+            (Capture(Both(journal, text)).boxed(), None)
+        }
+    }
+}
+
+/// The journal, the terminal, both or neither.
+struct Both(Option<Direct>, Option<text::Text>);
+
+impl Sink for Both {
+    fn put(&self, record: Record) {
+        if let Some(text) = &self.1 {
+            text.write(&record);
+        }
+        if let Some(journal) = &self.0 {
+            journal.write(&record);
+        }
+    }
+}
+
+fn filter_of(environment: Option<&str>, settings: &str) -> EnvFilter {
+    environment
+        .filter(|text| !text.is_empty())
+        .into_iter()
+        .chain([settings])
+        .find_map(|text| EnvFilter::try_new(text).ok())
+        .unwrap_or_else(|| EnvFilter::new("info"))
+}
+
+/// The field names are what `journalctl` is asked with: documented, never changed.
+macro_rules! emit_at {
+    ($level:expr, $event:expr) => {
+        if tracing::enabled!(target: "hostcni", $level) {
+            let entry = $event.entry();
+            let attachment = entry.attachment;
+            tracing::event!(
+                target: "hostcni",
+                $level,
+                MESSAGE_ID = $event.message_id(),
+                CNI_COMMAND = entry.command,
+                CNI_CONTAINERID = attachment.map(|attachment| attachment.container_id),
+                CNI_IFNAME = attachment.map(|attachment| attachment.ifname),
+                HOSTCNI_NETWORK = attachment.map(|attachment| attachment.network).or(entry.network),
+                K8S_POD_NAMESPACE = entry.pod.map(|pod| pod.namespace),
+                K8S_POD_NAME = entry.pod.map(|pod| pod.name),
+                K8S_POD_UID = entry.pod.map(|pod| pod.uid),
+                HOSTCNI_ADDRESS = entry.address,
+                HOSTCNI_DURATION_USEC = entry.duration_usec,
+                HOSTCNI_CNI_CODE = entry.code,
+                HOSTCNI_PATH = entry.path,
+                HOSTCNI_SHADOWED_BY = entry.by,
+                HOSTCNI_STEP = entry.step,
+                HOSTCNI_COUNT = entry.count,
+                HOSTCNI_REASON = entry.reason,
+                "{}",
+                $event.message()
+            );
+        }
+    };
+}
+/// Reports an event. Never blocks.
+pub fn emit(event: &Event<'_>) {
+    // The level of a tracing event is part of its static description, hence one per level.
+    match event.level() {
+        Level::ERROR => emit_at!(Level::ERROR, event),
+        Level::WARN => emit_at!(Level::WARN, event),
+        Level::INFO => emit_at!(Level::INFO, event),
+        _ => emit_at!(Level::DEBUG, event),
+    }
+}
+
+#[cfg(test)]
+mod tests;

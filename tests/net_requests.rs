@@ -1,0 +1,573 @@
+//! Every verb through the real plugin and a real server, in network namespaces, without systemd.
+
+mod support;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use support::cni::{Answer, Call};
+use support::namespace::Namespace;
+use support::observe::{self, Here, Place};
+use support::wait;
+
+const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
+
+/// A server in a namespace that stands for the node, with its own files.
+struct Server {
+    node: Namespace,
+    directory: tempfile::TempDir,
+    child: Child,
+    config: Value,
+}
+
+impl Server {
+    /// Dual stack, a roomy range.
+    fn new() -> Self {
+        Self::with(r#"subnets = ["10.128.0.0/23", "fd01::/64"]"#)
+    }
+
+    /// A network with the given keys.
+    fn with(network: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let node = Namespace::new();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let settings = format!(
+            "[paths]\nsocket = \"{}\"\nstate_dir = \"{}\"\nspool_dir = \"{}\"\n\n[[network]]\nname = \"test\"\n{network}\n",
+            at("cni.sock"),
+            at("attachments"),
+            at("spool")
+        );
+        fs::create_dir_all(directory.path().join("etc/hostcni")).expect("below a directory of our own");
+        fs::write(directory.path().join("etc/hostcni/config.toml"), settings).expect("below a directory of our own");
+        let config = json!({
+            "cniVersion": "1.1.0", "name": "test", "type": "hostcni",
+            "socket": at("cni.sock"), "spool": at("spool"),
+            "bounds": {"add": 20, "del": 20, "check": 10, "status": 2, "gc": 20},
+            "capabilities": {"ips": true, "mac": true},
+        });
+        let child = Self::start(&node, &directory);
+        let server = Self { node, directory, child, config };
+        server.wait_ready();
+        server
+    }
+
+    fn start(node: &Namespace, directory: &tempfile::TempDir) -> Child {
+        let log = fs::File::options().create(true).append(true).open(directory.path().join("log"));
+        node.command(HOSTCNI)
+            .args(["serve", "--listen"])
+            .arg(directory.path().join("cni.sock"))
+            .arg("--root")
+            .arg(directory.path())
+            .stdin(Stdio::null())
+            .stderr(log.expect("below a directory of our own"))
+            .spawn()
+            .expect("the server starts")
+    }
+
+    fn wait_ready(&self) {
+        let output = Command::new(HOSTCNI).args(["wait-ready", "--timeout", "60s", "--socket"]).arg(self.socket()).output();
+        let output = output.expect("hostcni runs");
+        assert!(output.status.success(), "{}\n{}", observe::both(&output), self.log());
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("cni.sock")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    fn call(&self, command: &str, container: &str, netns: &str) -> Call {
+        Call::new(command, container, &self.config.to_string()).through(HOSTCNI).with("CNI_NETNS", netns)
+    }
+
+    fn add(&self, container: &str, pod: &Namespace) -> Answer {
+        self.call("ADD", container, &pod.path().display().to_string()).send(&Here)
+    }
+
+    fn del(&self, container: &str, netns: &str) -> Answer {
+        self.call("DEL", container, netns).send(&Here)
+    }
+
+    /// CHECK with the result of ADD as `prevResult`, as libcni sends it.
+    fn check(&self, container: &str, pod: &Namespace, previous: &Value) -> Answer {
+        let mut config = self.config.clone();
+        config["prevResult"] = previous.clone();
+        Call::new("CHECK", container, &config.to_string())
+            .through(HOSTCNI)
+            .with("CNI_NETNS", &pod.path().display().to_string())
+            .send(&Here)
+    }
+
+    fn attachments(&self) -> Vec<PathBuf> {
+        let directory = fs::read_dir(self.directory.path().join("attachments")).expect("the server made it");
+        directory.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()).collect()
+    }
+
+    /// The node's ends of pods' links.
+    fn veths(&self) -> Vec<String> {
+        observe::links(&self.node).into_iter().filter(|link| link.starts_with("hc") && link != "hostcni0").collect()
+    }
+
+    #[track_caller]
+    fn holds_nothing(&self) {
+        assert_eq!(self.veths(), Vec::<String>::new(), "{}", self.log());
+        assert_eq!(self.attachments(), Vec::<PathBuf>::new(), "{}", self.log());
+        assert_eq!(self.used(), [0, 0], "{}", self.log());
+    }
+
+    /// Leases by range; what hostcni itself says, beside what the kernel says.
+    fn used(&self) -> Vec<u64> {
+        let output = Command::new(HOSTCNI).args(["status", "--json", "--socket"]).arg(self.socket()).output();
+        let output = output.expect("hostcni runs");
+        let status: Value = serde_json::from_slice(&output.stdout).expect("status prints JSON");
+        let ranges = status["networks"][0]["ranges"].as_array().cloned().unwrap_or_default();
+        ranges.iter().map(|range| range["used"].as_u64().expect("a number")).collect()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn start_again(&mut self) {
+        self.child = Self::start(&self.node, &self.directory);
+        self.wait_ready();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn ping(place: &impl Place, address: &str) -> bool {
+    place.succeeds(&format!("ping -c 1 -W 5 {address}"))
+}
+
+#[test]
+fn a_pod_gets_addresses_and_reaches_its_gateway_and_another_pod() {
+    let server = Server::new();
+    let (one, two) = (Namespace::new(), Namespace::new());
+    server.add("one", &one).result();
+    let addresses = server.add("two", &two).addresses();
+    assert_eq!(addresses.len(), 2, "one of each family");
+    for target in addresses.iter().map(String::as_str).chain(["10.128.0.1", "fd01::1"]) {
+        assert!(ping(&one, target), "one reaches {target}\n{}", server.log());
+    }
+    assert_eq!(observe::addresses(&two, "eth0").len(), 2);
+    let link = &observe::ip(&two, "link show dev eth0")[0];
+    let octets: Vec<u8> = addresses[0].split('.').map(|octet| octet.parse().unwrap()).collect();
+    let mac = format!("0a:58:{:02x}:{:02x}:{:02x}:{:02x}", octets[0], octets[1], octets[2], octets[3]);
+    assert_eq!(link["address"], Value::String(mac), "the MAC address follows the address");
+    server.del("one", &one.path().display().to_string()).result();
+    server.del("two", &two.path().display().to_string()).result();
+    server.holds_nothing();
+}
+
+#[test]
+fn a_pod_reaches_the_world_masqueraded() {
+    let server = Server::new();
+    let (pod, world) = (Namespace::new(), Namespace::new());
+    // The node's uplink: a veth pair to the world, whose only route is the link itself.
+    for line in [
+        format!("ip link add uplink type veth peer name eth0 netns {}", world.name()),
+        "ip address add 198.51.100.1/24 dev uplink".to_owned(),
+        "ip address add 2001:db8::1/64 dev uplink nodad".to_owned(),
+        "ip link set uplink up".to_owned(),
+    ] {
+        server.node.ok(&line);
+    }
+    world.ok("ip address add 198.51.100.2/24 dev eth0; ip address add 2001:db8::2/64 dev eth0 nodad; ip link set eth0 up");
+    server.add("pod", &pod).result();
+    assert!(ping(&pod, "198.51.100.2"), "{}", server.log());
+    assert!(ping(&pod, "2001:db8::2"), "{}", server.log());
+}
+
+#[test]
+fn the_same_add_again_gives_the_same_result() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    let first = server.add("twice", &pod).result();
+    assert_eq!(first, server.add("twice", &pod).result());
+    assert_eq!(server.veths().len(), 1);
+}
+
+#[test]
+fn an_add_for_a_new_namespace_replaces_what_is_left_of_the_old_one() {
+    let server = Server::new();
+    let (old, new) = (Namespace::new(), Namespace::new());
+    server.add("same", &old).result();
+    server.add("same", &new).result();
+    assert!(observe::links(&new).contains(&"eth0".to_owned()));
+    assert!(!observe::links(&old).contains(&"eth0".to_owned()));
+    assert_eq!(server.veths().len(), 1);
+    assert_eq!(server.used(), [1, 1]);
+}
+
+#[test]
+fn a_del_succeeds_twice_before_any_add_and_whatever_became_of_the_namespace() {
+    let server = Server::new();
+    let gone = "/run/netns/hostcni-test-never-made";
+    server.del("never", gone).result();
+    let pod = Namespace::new();
+    let path = pod.path().display().to_string();
+    server.add("pod", &pod).result();
+    server.del("pod", &path).result();
+    server.del("pod", &path).result();
+    server.holds_nothing();
+    server.add("pod", &pod).result();
+    server.del("pod", "").result();
+    server.holds_nothing();
+    server.add("pod", &pod).result();
+    server.del("pod", gone).result();
+    server.holds_nothing();
+    server.add("pod", &pod).result();
+    server.del("pod", "/etc/hostname").result();
+    server.holds_nothing();
+}
+
+#[test]
+fn a_namespace_that_vanishes_frees_its_lease_without_a_del() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    server.add("pod", &pod).result();
+    assert_eq!(server.used(), [1, 1]);
+    drop(pod);
+    wait::until("the lease to be free", || server.used() == [0, 0]);
+    server.holds_nothing();
+}
+
+#[test]
+fn a_namespace_that_vanishes_while_the_server_is_down_frees_its_lease_at_the_start() {
+    let mut server = Server::new();
+    let (pod, stays) = (Namespace::new(), Namespace::new());
+    server.add("pod", &pod).result();
+    server.add("stays", &stays).result();
+    server.kill();
+    drop(pod);
+    wait::until("the kernel to take the veth", || server.veths().len() == 1);
+    server.start_again();
+    assert_eq!(server.used(), [1, 1]);
+    assert!(ping(&stays, "10.128.0.1"), "a pod that runs keeps its network");
+}
+
+#[test]
+fn a_lost_or_damaged_record_is_rebuilt_from_the_kernel_and_never_gives_its_address_away() {
+    for damage in ["gone", "empty", "half"] {
+        let mut server = Server::new();
+        let (pod, other) = (Namespace::new(), Namespace::new());
+        let addresses = server.add("pod", &pod).addresses();
+        server.kill();
+        let record = server.attachments().pop().expect("one record");
+        match damage {
+            "gone" => fs::remove_file(&record).unwrap(),
+            "empty" => fs::write(&record, "").unwrap(),
+            _ => {
+                let text = fs::read_to_string(&record).unwrap();
+                fs::write(&record, &text[..text.len() / 2]).unwrap();
+            }
+        }
+        server.start_again();
+        assert_eq!(server.used(), [1, 1], "{damage}: {}", server.log());
+        assert!(ping(&pod, "10.128.0.1"), "{damage}");
+        assert_ne!(server.add("other", &other).addresses(), addresses, "{damage}");
+        server.del("pod", "").result();
+        server.del("other", "").result();
+        server.holds_nothing();
+    }
+}
+
+#[test]
+fn check_names_each_difference() {
+    let tamper = [
+        ("true", ""),
+        ("ip address del 10.128.0.2/23 dev eth0", "address 10.128.0.2/23"),
+        ("ip -6 address del fd01::2/64 dev eth0", "address fd01::2/64"),
+        ("ip route del default", "the default route via 10.128.0.1"),
+        ("ip link set eth0 down", "interface eth0 is down"),
+        ("ip link set eth0 mtu 1400", "MTU 1400"),
+        ("ip link set eth0 address 02:00:00:00:00:01", "02:00:00:00:00:01"),
+        ("ip link set lo down", "interface lo is down"),
+        ("ip link set eth0 down; ip link set eth0 name eth1", "interface eth0 is gone"),
+    ];
+    for (line, named) in tamper {
+        let server = Server::new();
+        let pod = Namespace::new();
+        let result = server.add("pod", &pod).result();
+        pod.ok(line);
+        let answer = server.check("pod", &pod, &result);
+        if named.is_empty() {
+            answer.result();
+        } else {
+            assert!(answer.code() >= 100, "{}", answer.text());
+            assert!(answer.text().contains(named), "{line}: {}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn check_names_what_happened_on_the_node() {
+    for (line, named) in [("nomaster", "is not a port of bridge"), ("down", "is down")] {
+        let server = Server::new();
+        let pod = Namespace::new();
+        let result = server.add("pod", &pod).result();
+        let veth = server.veths().pop().expect("one pod, one veth");
+        server.node.ok(&format!("ip link set {veth} {line}"));
+        let answer = server.check("pod", &pod, &result);
+        assert!(answer.text().contains(named) && answer.text().contains(&veth), "{}", answer.text());
+    }
+}
+
+#[test]
+fn check_of_an_attachment_that_does_not_exist_is_code_3() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    let previous = json!({"cniVersion": "1.1.0", "interfaces": [], "ips": []});
+    assert_eq!(server.check("pod", &pod, &previous).code(), 3);
+}
+
+#[test]
+fn an_exhausted_pool_is_code_100_and_status_51_and_a_del_makes_room_again() {
+    let server = Server::with(r#"subnets = ["10.9.0.0/30"]"#);
+    let (one, two) = (Namespace::new(), Namespace::new());
+    let status = || server.call("STATUS", "", "").send(&Here);
+    status().result();
+    server.add("one", &one).result();
+    assert_eq!(server.add("two", &two).code(), 100);
+    assert_eq!(status().code(), 51);
+    assert_eq!(server.veths().len(), 1, "the failed ADD left nothing");
+    server.del("one", "").result();
+    status().result();
+    server.add("two", &two).result();
+}
+
+#[test]
+fn gc_removes_exactly_what_is_not_listed_and_refuses_a_missing_list() {
+    let server = Server::new();
+    let pods: Vec<Namespace> = (0..4).map(|_| Namespace::new()).collect();
+    for (number, pod) in pods.iter().enumerate() {
+        server.add(&format!("pod{number}"), pod).result();
+    }
+    let gc = |valid: Option<Value>| {
+        let mut config = server.config.clone();
+        if let Some(valid) = valid {
+            config["cni.dev/valid-attachments"] = valid;
+        }
+        Call::new("GC", "", &config.to_string()).through(HOSTCNI).with("CNI_NETNS", "").send(&Here)
+    };
+    assert_eq!(gc(None).code(), 7);
+    assert_eq!(server.veths().len(), 4);
+    gc(Some(json!([{"containerID": "pod1", "ifname": "eth0"}, {"containerID": "pod3", "ifname": "eth0"}]))).result();
+    assert_eq!(server.used(), [2, 2]);
+    assert!(ping(&pods[1], "10.128.0.1") && !ping(&pods[0], "10.128.0.1"));
+    gc(Some(json!([]))).result();
+    server.holds_nothing();
+}
+
+#[test]
+fn two_hundred_pods_at_once_get_two_hundred_addresses_and_leave_nothing() {
+    let server = Server::new();
+    let pods: Vec<Namespace> = (0..200).map(|_| Namespace::new()).collect();
+    let name = |number: usize| format!("pod{number}");
+    let addresses: HashSet<String> = at_once(16, 200, |number| {
+        server.add(&name(number), &pods[number]).addresses().remove(0)
+    })
+    .into_iter()
+    .collect();
+    assert_eq!(addresses.len(), 200);
+    assert_eq!(server.veths().len(), 200);
+    at_once(16, 200, |number| server.del(&name(number), &pods[number].path().display().to_string()).result());
+    server.holds_nothing();
+}
+
+/// Runs `work` for each number below `count`, `concurrency` at a time.
+fn at_once<T: Send>(concurrency: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let results = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..concurrency {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let result = work(number);
+                    results.lock().unwrap().push(result);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap()
+}
+
+#[test]
+fn a_plugin_that_is_killed_during_its_add_leaves_nothing() {
+    let server = Server::new();
+    let pods: Vec<Namespace> = (0..20).map(|_| Namespace::new()).collect();
+    for (number, pod) in pods.iter().enumerate() {
+        let call = server.call("ADD", &format!("pod{number}"), &pod.path().display().to_string());
+        let asked = call.start(&Here);
+        // At every moment between its start and its answer.
+        std::thread::sleep(std::time::Duration::from_micros(300 * number as u64));
+        asked.kill();
+    }
+    // What was answered before the kill is the runtime's to delete; everything else is undone by itself.
+    wait::until("nothing half-made to be left", || {
+        server.attachments().iter().all(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"ready\"")))
+    });
+    for number in 0..pods.len() {
+        server.del(&format!("pod{number}"), "").result();
+    }
+    server.holds_nothing();
+}
+
+#[test]
+fn results_and_errors_come_in_the_version_asked_for() {
+    let server = Server::new();
+    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let pod = Namespace::new();
+        let mut config = server.config.clone();
+        config["cniVersion"] = json!(version);
+        let call = |command: &str, netns: &str| {
+            Call::new(command, &format!("v{version}"), &config.to_string()).through(HOSTCNI).with("CNI_NETNS", netns)
+        };
+        let result = call("ADD", &pod.path().display().to_string()).send(&Here).result();
+        assert_eq!(result["cniVersion"], version);
+        if version < "0.3.0" {
+            assert!(result["ip4"]["ip"].is_string() && result["ip6"]["ip"].is_string(), "{result}");
+        } else {
+            assert_eq!(result["ips"].as_array().map(Vec::len), Some(2), "{result}");
+            assert_eq!(result["ips"][0]["version"].is_string(), version < "1.0.0", "{result}");
+        }
+        let refused = call("ADD", "/etc/hostname").with("CNI_CONTAINERID", "other").send(&Here);
+        assert_eq!(refused.code(), 8);
+        assert!(refused.text().contains(&format!("\"{version}\"")), "{}", refused.text());
+        call("DEL", "").send(&Here).result();
+    }
+    server.holds_nothing();
+}
+
+#[test]
+fn an_absent_version_is_the_first_one() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    let mut config = server.config.clone();
+    config.as_object_mut().unwrap().remove("cniVersion");
+    let call = |command: &str| {
+        Call::new(command, "old", &config.to_string())
+            .through(HOSTCNI)
+            .with("CNI_NETNS", &pod.path().display().to_string())
+            .send(&Here)
+    };
+    assert_eq!(call("ADD").result()["cniVersion"], "0.1.0");
+    call("DEL").result();
+    server.holds_nothing();
+}
+
+#[test]
+fn an_address_asked_for_is_given_or_refused_and_never_another_one() {
+    let server = Server::new();
+    let (one, two) = (Namespace::new(), Namespace::new());
+    let ask = |container: &str, pod: &Namespace, ips: Value| {
+        let mut config = server.config.clone();
+        config["runtimeConfig"] = json!({"ips": ips});
+        Call::new("ADD", container, &config.to_string())
+            .through(HOSTCNI)
+            .with("CNI_NETNS", &pod.path().display().to_string())
+            .send(&Here)
+    };
+    assert_eq!(ask("one", &one, json!(["10.128.0.77"])).addresses()[0], "10.128.0.77");
+    let taken = ask("two", &two, json!(["10.128.0.77"]));
+    assert!(taken.code() > 0);
+    assert!(taken.text().contains("10.128.0.77"), "{}", taken.text());
+    assert!(ask("two", &two, json!(["192.0.2.1"])).code() > 0);
+    assert_eq!(server.veths().len(), 1);
+}
+
+#[test]
+fn an_interface_that_is_there_already_is_code_102_and_stays() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    pod.ok("ip link add eth0 type veth peer name other");
+    assert_eq!(server.add("pod", &pod).code(), 102);
+    assert!(observe::links(&pod).contains(&"eth0".to_owned()), "what others made is left alone");
+    server.holds_nothing();
+}
+
+#[test]
+fn a_path_that_is_no_network_namespace_is_code_8() {
+    let server = Server::new();
+    for path in ["/etc/hostname", "/run", "/proc/self/ns/uts", "/nowhere"] {
+        assert_eq!(server.call("ADD", "pod", path).send(&Here).code(), 8, "{path}");
+    }
+    // The node's own namespace would lose its interfaces to the pod.
+    let own = format!("/run/netns/{}", server.node.name());
+    assert_eq!(server.call("ADD", "pod", &own).send(&Here).code(), 8);
+    server.holds_nothing();
+}
+
+#[test]
+fn killing_the_server_leaves_running_pods_and_their_leases_as_they_are() {
+    let mut server = Server::new();
+    let pods: Vec<Namespace> = (0..5).map(|_| Namespace::new()).collect();
+    for (number, pod) in pods.iter().enumerate() {
+        server.add(&format!("pod{number}"), pod).result();
+    }
+    for _ in 0..3 {
+        server.kill();
+        assert!(ping(&pods[0], "10.128.0.1"));
+        server.start_again();
+        assert_eq!(server.used(), [5, 5]);
+    }
+    let new = Namespace::new();
+    let fresh = server.add("new", &new).addresses();
+    assert_eq!(observe::addresses(&new, "eth0").len(), 2);
+    for number in 0..5 {
+        assert!(!observe::addresses(&pods[number], "eth0").iter().any(|it| it.starts_with(&fresh[0])));
+    }
+}
+
+#[test]
+fn the_bridge_and_the_rules_are_repaired_when_somebody_removes_them() {
+    let server = Server::new();
+    let (one, two) = (Namespace::new(), Namespace::new());
+    server.add("one", &one).result();
+    server.add("two", &two).result();
+    server.node.ok("nft flush ruleset");
+    wait::until("the table to be back", || !observe::nft(&server.node).iter().all(|it| it["table"].is_null()));
+    server.node.ok("ip link delete hostcni0");
+    wait::until("pods to reach each other again", || ping(&one, "10.128.0.1") && ping(&two, "fd01::1"));
+    server.node.ok("ip address del 10.128.0.1/23 dev hostcni0");
+    wait::until("the gateway to be back", || ping(&one, "10.128.0.1"));
+    server.node.ok("ip link set hostcni0 down");
+    wait::until("the bridge to be up again", || ping(&one, "10.128.0.1") && ping(&one, "fd01::1"));
+}
+
+#[test]
+fn nothing_of_others_is_touched() {
+    let node_before = |server: &Server| {
+        (server.node.ok("nft list tables | grep -v hostcni || true"), observe::addresses(&server.node, "other0"))
+    };
+    let mut server = Server::new();
+    server.node.ok("ip link add other0 type bridge; ip address add 192.0.2.1/24 dev other0; ip link set other0 up");
+    server.node.ok("ip link add hcother type veth peer name hcpeer; nft add table inet other");
+    let before = node_before(&server);
+    let pod = Namespace::new();
+    server.add("pod", &pod).result();
+    server.kill();
+    server.start_again();
+    server.del("pod", "").result();
+    assert_eq!(node_before(&server), before);
+    let links = observe::links(&server.node);
+    for theirs in ["other0", "hcother", "hcpeer"] {
+        assert!(links.contains(&theirs.to_owned()), "{theirs} is there: {links:?}");
+    }
+}

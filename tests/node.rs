@@ -1,0 +1,53 @@
+//! The promises that only a whole node can keep: under its own systemd, with a real container runtime,
+//! through stops, crashes, reboots and power cuts. `tests/support/packages node` installs what this needs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // how a test fails
+#![allow(clippy::wildcard_imports)] // `product` is the vocabulary of every case
+
+mod support;
+mod node {
+    pub mod boots;
+    pub mod gate;
+    pub mod harness;
+    pub mod pods;
+    mod product;
+    pub mod waiting;
+}
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+use node::*;
+
+fn main() -> ExitCode {
+    support::case::keep_panics();
+    let mut arguments = Arguments::from_args();
+    // A node is mostly waiting: two at a time, on however few processors.
+    arguments.test_threads.get_or_insert(2);
+    let cases = cases![
+        harness::a_node_keeps_its_disk_through_a_reboot_and_a_power_cut,
+        gate::at_boot_the_conf_is_absent_until_the_server_is_ready,
+        gate::a_stop_takes_the_conf_before_the_server_and_pods_keep_their_network,
+        gate::a_killed_server_loses_the_conf_and_comes_back_with_it,
+        gate::a_planned_restart_keeps_the_conf_and_answers_what_was_asked_meanwhile,
+        gate::a_restart_that_takes_longer_than_the_grace_gives_the_conf_up,
+        gate::a_restart_into_a_bad_configuration_gives_the_conf_up,
+        gate::with_the_strict_policy_a_restart_takes_the_conf_and_brings_it,
+        gate::a_bad_configuration_fails_with_its_reason_and_places_nothing,
+        gate::a_foreign_file_at_the_confs_path_is_never_touched,
+        gate::told_to_wait_hostcni_places_its_conf_once_the_foreign_file_is_gone,
+        waiting::requests_during_a_slow_start_are_answered_by_the_server_that_comes,
+        waiting::requests_during_an_auto_restart_are_answered_by_the_server_that_comes,
+        waiting::crashes_and_restarts_under_load_lose_no_request_and_leak_no_address,
+        boots::a_reboot_answers_every_last_del_and_the_next_boot_is_clean,
+        boots::a_reboot_with_pods_that_nobody_deletes_leaves_no_lease,
+        boots::after_a_power_cut_the_stale_conf_is_gone_before_any_unit_reads_it,
+        boots::a_del_without_socket_is_spooled_and_carried_out_before_ready,
+        pods::a_container_of_the_runtime_reaches_all_it_should_and_leaves_nothing,
+        pods::a_pod_runs_and_goes_through_the_cri_with_its_ports,
+        pods::a_runtime_started_first_follows_every_start_and_stop_within_a_second,
+        pods::a_runtime_stays_ready_through_ten_restarts,
+        pods::a_conf_that_is_a_list_is_loaded_as_well,
+    ];
+    libtest_mimic::run(&arguments, cases).exit_code()
+}
