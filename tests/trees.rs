@@ -3,6 +3,8 @@
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test trees` writes the `expected` files anew; read the difference.
 
+#![allow(clippy::expect_used)] // without the folder there is nothing to test
+
 use hostcni::settings::{self, Settings, SettingsError};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
@@ -11,8 +13,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees");
-    let mut directories: Vec<PathBuf> =
-        fs::read_dir(&trees).expect("tests/trees is there").map(|entry| entry.expect("readable").path()).collect();
+    let mut directories: Vec<PathBuf> = fs::read_dir(&trees)
+        .expect("tests/trees is there")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     directories.sort();
     let trials = directories.into_iter().map(|tree| {
         let name = tree.file_name().expect("a name").to_string_lossy().into_owned();
@@ -52,6 +56,7 @@ fn says_the_same(text: &str, settings: &Settings) -> Result<(), Failed> {
     let directory = root.path().join("etc/hostcni");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("config.toml"), text)?;
-    let again = settings::load(root.path()).map_err(|error| format!("{text}\nis no configuration: {error}"))?;
+    let again =
+        settings::load(root.path()).map_err(|error| format!("{text}\nis no configuration: {error}"))?;
     if again.settings == *settings { Ok(()) } else { Err(format!("not the same settings:\n{text}").into()) }
 }

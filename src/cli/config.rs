@@ -18,7 +18,6 @@ pub enum Verb {
     Show(ShowArguments),
 }
 
-/// What `config check` can be told.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
     /// Look at the files below this directory instead of those of the running system
@@ -26,7 +25,6 @@ pub struct CheckArguments {
     pub root: PathBuf,
 }
 
-/// What `config show` can be told.
 #[derive(Debug, Args)]
 pub struct ShowArguments {
     /// Look at the files below this directory instead of those of the running system
@@ -57,15 +55,14 @@ pub fn check(arguments: &CheckArguments) -> anyhow::Result<Exit> {
             return Ok(Exit::Failed);
         }
     };
+    let networks = loaded.settings.networks.iter().map(|network| {
+        format!("network {}: {}, {}\n", network.name, network.driver.name(), network.conf.path.display())
+    });
+    let files = loaded.files.iter().map(|file| format!("read {}\n", file.display()));
     let mut text = String::from("configuration valid\n");
-    for network in &loaded.settings.networks {
-        text += &format!("network {}: {}, {}\n", network.name, network.driver.name(), network.conf.path.display());
-    }
+    text.extend(networks.chain(files));
     if loaded.files.is_empty() {
-        text += "no file: built-in defaults\n";
-    }
-    for file in &loaded.files {
-        text += &format!("read {}\n", file.display());
+        text.push_str("no file: the built-in defaults\n");
     }
     print(&text)
 }
@@ -99,7 +96,54 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<Exit> {
 /// Writes to standard output; a reader that has had enough (`| head`) is no error.
 fn print(text: &str) -> anyhow::Result<Exit> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("write to standard output"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
         _ => Ok(Exit::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test says what it expects by failing
+
+    use super::*;
+
+    fn root(text: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("etc/hostcni")).unwrap();
+        std::fs::write(root.path().join("etc/hostcni/config.toml"), text).unwrap();
+        root
+    }
+
+    fn checked(text: &str) -> Exit {
+        let root = root(text);
+        check(&CheckArguments { root: root.path().into() }).unwrap()
+    }
+
+    fn shown(text: &str, json: bool, key: Option<&str>) -> anyhow::Result<Exit> {
+        let root = root(text);
+        show(&ShowArguments { root: root.path().into(), json, key: key.map(str::to_owned) })
+    }
+
+    #[test]
+    fn the_exit_status_says_whether_the_configuration_can_be_used() {
+        assert_eq!(checked(""), Exit::Done);
+        assert_eq!(checked("[["), Exit::Failed);
+        assert_eq!(checked("[[network]]\nname = \"a\"\nsubnets = []"), Exit::Failed);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_shown_when_it_can_be_read() {
+        assert_eq!(shown("", false, None).unwrap(), Exit::Done);
+        assert_eq!(shown("[[network]]\nname = \"a\"\nsubnets = []", true, None).unwrap(), Exit::Failed);
+        assert_eq!(shown("[[", false, None).unwrap(), Exit::Failed);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest() {
+        assert_eq!(shown("", false, Some("network.conf")).unwrap(), Exit::Done);
+        let told = shown("", false, Some("network.cnf")).unwrap_err().to_string();
+        assert_eq!(told, "no option or table `network.cnf`; did you mean `network.conf`?");
     }
 }

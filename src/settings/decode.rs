@@ -36,7 +36,7 @@ pub(super) fn decode(source: &Arc<Source>, problems: &mut Vec<Problem>) -> Fragm
             return Fragment::default();
         }
     }
-    problems.push(Problem::general(format!("{}: more problems, not shown", source.path.display())));
+    problems.push(Problem::at(source.origin(source.text.len()), "more problems, not shown"));
     Fragment::default()
 }
 
@@ -73,16 +73,15 @@ fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<Found> {
     for (key, value) in table.iter_mut() {
         let name = key.get_ref().to_string();
         let is_key = key.span() == *span;
-        if !is_key {
-            if let Some(mut found) = take_out_of_value(value, span) {
-                if found.key.is_empty() {
-                    found.key_span = key.span();
-                    found.key = name;
-                } else {
-                    found.key = format!("{name}.{}", found.key);
-                }
-                return Some(found);
+        let inside = if is_key { None } else { take_out_of_value(value, span) };
+        if let Some(mut found) = inside {
+            if found.key.is_empty() {
+                found.key_span = key.span();
+                found.key = name;
+            } else {
+                found.key = format!("{name}.{}", found.key);
             }
+            return Some(found);
         }
         if is_key || value.span() == *span {
             let found = Found {
@@ -148,7 +147,8 @@ fn unknown_key(key: &str, message: &str) -> String {
     if let Some(near) = nearest(word, here.iter().copied()) {
         return format!("unknown key; did you mean `{near}`? Keys here: {}", here.join(", "));
     }
-    let place = belongs(word).map_or_else(String::new, |place| format!(" here; it belongs where `{place}` is"));
+    let place =
+        belongs(word).map_or_else(String::new, |place| format!(" here; it belongs where `{place}` is"));
     format!("unknown key{place}. Keys here: {}", here.join(", "))
 }
 

@@ -11,7 +11,7 @@ use super::problem::{Origin, Problem};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Source {
 impl Source {
     /// The line (from 1) of a byte of the text.
     pub(super) fn line(&self, offset: usize) -> usize {
-        1 + self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+        line_of(self.text.as_bytes(), offset)
     }
 
     pub(super) fn origin(&self, offset: usize) -> Origin {
@@ -57,7 +57,7 @@ pub(super) fn read_all(root: &Path, problems: &mut Vec<Problem>) -> Vec<Arc<Sour
         match read(&path) {
             Ok(Some(text)) => sources.push(Arc::new(Source { path, text })),
             Ok(None) => {}
-            Err(problem) => problems.push(problem),
+            Err(problem) => problems.push(*problem),
         }
     }
     sources
@@ -102,24 +102,35 @@ fn is_masked(path: &Path) -> bool {
 }
 
 /// The text of a file; `None` when there is no such file.
-fn read(path: &Path) -> Result<Option<String>, Problem> {
-    let failed =
-        |what: &dyn std::fmt::Display| Problem::general(format!("cannot read {}: {what}", path.display()));
-    // O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
-    let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound && std::fs::symlink_metadata(path).is_err() => {
-            return Ok(None);
+fn read(path: &Path) -> Result<Option<String>, Box<Problem>> {
+    let bytes = match bytes(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot_read(path, &error).into()),
+        // A name that leads nowhere is a mistake; no name is none.
+        Err(_) if std::fs::symlink_metadata(path).is_ok() => {
+            let what = "a symbolic link to nothing; remove it, or link it to /dev/null to mask the vendor's";
+            return Err(cannot_read(path, &what).into());
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(failed(
-                &"a symbolic link to something that is not there; remove it, or link it to /dev/null to mask",
-            ));
-        }
-        Err(error) => return Err(failed(&error)),
+        Err(_) => return Ok(None),
     };
-    let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let upto = error.utf8_error().valid_up_to();
+        let line = line_of(error.as_bytes(), upto);
+        let message = format!("not UTF-8 text: byte 0x{:02x} at offset {upto}", error.as_bytes()[upto]);
+        Box::new(Problem::at(Origin::File { path: path.to_path_buf(), line }, message))
+    })?;
+    Ok(Some(text))
+}
+
+fn cannot_read(path: &Path, what: &dyn std::fmt::Display) -> Problem {
+    Problem::general(format!("cannot read {}: {what}", path.display()))
+}
+
+/// All bytes of a plain file of a size that a configuration can have.
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    // O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
+    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    let kind = file.metadata()?.file_type();
     if !kind.is_file() {
         let kind = if kind.is_dir() {
             "a directory"
@@ -128,24 +139,17 @@ fn read(path: &Path) -> Result<Option<String>, Problem> {
         } else {
             "a special file"
         };
-        return Err(failed(&format_args!("{kind}, not a file")));
+        return Err(io::Error::other(format!("{kind}, not a file")));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(failed(&format_args!("larger than {MAX_FILE} bytes")));
+        return Err(io::Error::other(format!("larger than {MAX_FILE} bytes")));
     }
-    text(path, bytes).map(Some)
+    Ok(bytes)
 }
 
-/// The bytes of a file as text; TOML is UTF-8.
-fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
-    String::from_utf8(bytes).map_err(|error| {
-        let upto = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..upto].iter().filter(|byte| **byte == b'\n').count();
-        Problem::at(
-            Origin::File { path: path.to_path_buf(), line },
-            format!("not UTF-8 text: byte 0x{:02x} at offset {upto}", error.as_bytes()[upto]),
-        )
-    })
+/// The line (from 1) of a byte.
+fn line_of(bytes: &[u8], offset: usize) -> usize {
+    bytes[..offset.min(bytes.len())].split(|byte| *byte == b'\n').count()
 }

@@ -7,11 +7,11 @@
 use super::duration::Period;
 use super::input::{Entry, Located, Section};
 use super::value::{
-    AbsolutePath, Address, BridgeMac, BridgeName, ConfPath, Count, DnsName, DnsOption, Exclude, Filter, Prefix,
+    AbsolutePath, Address, BridgeName, ConfPath, Count, DnsName, DnsOption, Exclude, Filter, Prefix,
     SocketPath, Subnet,
 };
 use super::{ForeignPolicy, RestartPolicy};
-use crate::cni::{CniVersion, NetworkName};
+use crate::cni::{CniVersion, MacAddr, NetworkName};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -182,7 +182,7 @@ section! {
         /// The bridge.
         bridge: BridgeName = builtin_bridge(),
         /// The bridge's MAC address; made from the network's name when not set.
-        mac: Option<BridgeMac> = None,
+        mac: Option<MacAddr> = None,
         /// MTU of the bridge and of pods; the default route's link's, less `mtu_overhead`, when not set. RFC 791 asks
         /// for 68 at least; the kernel's limit for Ethernet devices is 65535.
         mtu: Option<Count<68, 65_535>> = None,

@@ -125,20 +125,14 @@ impl Input {
                 }
                 continue;
             };
-            match seen.iter().find(|(other, _)| *other == name) {
-                Some((_, first)) => problems.push(Problem {
-                    key: "network.name".into(),
-                    value: Some(format!("\"{name}\"")),
-                    ..Problem::at(
-                        origin,
-                        format!("a second entry for this network in one file (the first: line {first})"),
-                    )
-                }),
-                None => {
-                    seen.push((name.clone(), line));
-                    self.absorb_network(&name, network, source);
-                }
+            if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
+                let twice = format!("a second entry for this network in one file (the first: line {first})");
+                let value = Some(format!("\"{name}\""));
+                problems.push(Problem { key: "network.name".into(), value, ..Problem::at(origin, twice) });
+                continue;
             }
+            self.absorb_network(&name, network, source);
+            seen.push((name, line));
         }
     }
 

@@ -23,7 +23,6 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-
 pub use duration::parse_duration;
 pub use input::Entry;
 pub use model::{

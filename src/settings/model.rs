@@ -117,6 +117,7 @@ pub enum ForeignPolicy {
 
 /// The built-in driver's own settings.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // four switches that have nothing to do with each other
 pub struct BridgeSettings {
     /// The bridge; no other network has the same.
     pub bridge: String,
@@ -152,6 +153,7 @@ pub(super) fn bridge_mac(network: &NetworkName) -> MacAddr {
     let hash = network.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
-    MacAddr::new([0x0e, a, b, c, d, e])
+    let mut octets = [0x0e; 6];
+    octets[1..].copy_from_slice(&hash.to_be_bytes()[3..]);
+    MacAddr::new(octets)
 }

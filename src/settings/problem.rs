@@ -218,7 +218,8 @@ mod tests {
         let at = |path: &str, line| Problem::at(Origin::File { path: path.into(), line }, "m");
         let default = Problem::at(Origin::Default, "m");
         let all = vec![at("/b", 3), default, at("/a", 1), at("/b", 1), at("/b", 3), Problem::general("g")];
-        let expected = "configuration not usable, 5 problems:\n  g\n  /b:1: m\n  /b:3: m\n  /a:1: m\n  default: m";
+        let expected =
+            "configuration not usable, 5 problems:\n  g\n  /b:1: m\n  /b:3: m\n  /a:1: m\n  default: m";
         assert_eq!(SettingsError::new(all).to_string(), expected);
     }
 

@@ -55,19 +55,14 @@ impl Ranges {
                 "set together with [[network.range]] ({}): use one of them, or empty this one with []",
                 long.origin()
             )),
-            (true, true) => {
-                Some("no address for any pod: set subnets = [\"10.128.0.0/23\"], or a [[network.range]]".into())
-            }
+            (true, true) => Some(
+                "no address for any pod: set subnets = [\"10.128.0.0/23\"], or a [[network.range]]".into(),
+            ),
             _ => None,
         };
         problems.extend(message.map(|message| subnets.problem("network.subnets", message)));
         let mut all = Vec::new();
-        for subnet in subnets.get() {
-            match simple(subnets, subnet) {
-                Ok(placed) => all.push(placed),
-                Err(problem) => problems.push(problem),
-            }
-        }
+        all.extend(subnets.get().iter().filter_map(|subnet| simple(subnets, subnet, problems)));
         for entry in long.get() {
             match Entry::new(long, entry).build() {
                 Ok(placed) => all.push(placed),
@@ -102,7 +97,11 @@ impl Ranges {
         let clash = |own: &Placed| {
             let overlaps = |it: &&Placed| prefix::overlap(&it.range.subnet(), &own.range.subnet());
             let it = other.all.iter().find(overlaps)?;
-            Some(own.problem(format!("overlaps {} of network {other_network} ({})", it.range.subnet(), it.origin)))
+            Some(own.problem(format!(
+                "overlaps {} of network {other_network} ({})",
+                it.range.subnet(),
+                it.origin
+            )))
         };
         self.all.iter().filter_map(clash).collect()
     }
@@ -116,15 +115,16 @@ impl Placed {
     }
 }
 
-fn simple(list: &Located<List<Subnet>>, subnet: &Spanned<Subnet>) -> Result<Placed, Problem> {
+fn simple(
+    list: &Located<List<Subnet>>,
+    subnet: &Spanned<Subnet>,
+    problems: &mut Vec<Problem>,
+) -> Option<Placed> {
     const KEY: &str = "network.subnets";
     let Subnet(net) = *subnet.get_ref();
-    match Range::new(net, None, None, None, &[]) {
-        Ok(range) => {
-            Ok(Placed { range, set: SetKey::of_family(net), key: KEY, origin: list.origin_in(subnet) })
-        }
-        Err(error) => Err(list.problem_in(subnet, KEY, error.to_string())),
-    }
+    let made = Range::new(net, None, None, None, &[])
+        .map_err(|error| problems.push(list.problem_in(subnet, KEY, error.to_string())));
+    Some(Placed { range: made.ok()?, set: SetKey::of_family(net), key: KEY, origin: list.origin_in(subnet) })
 }
 
 /// A `[[network.range]]`.
@@ -135,10 +135,7 @@ struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn new(
-        list: &'a Located<List<Table<RangeFragment>>>,
-        entry: &'a Spanned<Table<RangeFragment>>,
-    ) -> Self {
+    fn new(list: &'a Located<List<Table<RangeFragment>>>, entry: &'a Spanned<Table<RangeFragment>>) -> Self {
         Self { list, origin: list.origin_in(entry), fragment: &entry.get_ref().0 }
     }
 
@@ -159,7 +156,11 @@ impl<'a> Entry<'a> {
         match Range::new(net, start, end, address(&self.fragment.gateway), &excludes) {
             Ok(range) => Ok(Placed {
                 range,
-                set: self.fragment.set.as_ref().map_or(SetKey::of_family(net), |it| SetKey::Numbered(it.get_ref().0)),
+                set: self
+                    .fragment
+                    .set
+                    .as_ref()
+                    .map_or(SetKey::of_family(net), |it| SetKey::Numbered(it.get_ref().0)),
                 key: KEY,
                 origin: self.list.origin_in(subnet),
             }),

@@ -78,7 +78,7 @@ fn network_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> Networ
 fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeSettings {
     let ranges = Ranges::build(input, problems);
     let subnets = ranges.subnets();
-    let mac = input.mac.get().as_ref().map_or_else(|| bridge_mac(input.name.get()), |mac| mac.0);
+    let mac = input.mac.get().unwrap_or_else(|| bridge_mac(input.name.get()));
     let mtu = input.mtu.get().map(|mtu| mtu.0);
     if mtu.is_some_and(|mtu| mtu < 1280) && subnets.iter().any(|net| net.addr().is_ipv6()) {
         problems.push(

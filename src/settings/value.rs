@@ -4,7 +4,7 @@
 //! Each kind is written (`Serialize`) as it would be written in a file.
 
 use super::prefix;
-use crate::cni::{IfName, MacAddr};
+use crate::cni::IfName;
 use ipnet::IpNet;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -45,7 +45,6 @@ from_text! {
     ConfPath: "an absolute path in quotes",
     Filter: "a log filter in quotes, such as \"info\" or \"info,hostcni::datapath=debug\"",
     BridgeName: "a network interface's name in quotes",
-    BridgeMac: "a MAC address in quotes, such as \"0e:00:00:00:00:01\"",
     Subnet: "a subnet in quotes, such as \"10.128.0.0/23\"",
     Prefix: "an address and prefix length in quotes, such as \"192.0.2.0/24\"",
     Exclude: "an address or a prefix in quotes, such as \"10.128.0.5\"",
@@ -71,7 +70,6 @@ to_text! {
     ConfPath: |path| path.display(),
     Filter: |text| text,
     BridgeName: |name| name,
-    BridgeMac: |mac| mac,
     Subnet: |net| net,
     Prefix: |net| net,
     Address: |address| address,
@@ -203,26 +201,6 @@ impl FromStr for BridgeName {
             );
         }
         Ok(Self(name))
-    }
-}
-
-/// A MAC address that an interface can have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BridgeMac(pub(super) MacAddr);
-
-impl FromStr for BridgeMac {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mac = MacAddr::from_str(text).map_err(|error| error.to_string())?;
-        let octets = mac.octets();
-        if octets[0] & 1 == 1 || octets == [0; 6] {
-            return Err(
-                "not the address of one interface: the first byte must be even, and not all may be zero"
-                    .into(),
-            );
-        }
-        Ok(Self(mac))
     }
 }
 
