@@ -36,13 +36,11 @@ pub(super) enum DbusError {
 
 pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, DbusError> {
     let mut connection = Connection { stream: open(path, deadline)?, deadline };
-    let uid =
-        nix::unistd::geteuid().to_string().bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-    connection.write(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
+    connection.write(&greeting())?;
     connection.write(&list_jobs_call())?;
-    let greeting = connection.read_line()?;
-    if !greeting.starts_with("OK ") {
-        return Err(DbusError::Refused(greeting));
+    let answer = connection.read_line()?;
+    if !answer.starts_with("OK ") {
+        return Err(DbusError::Refused(answer));
     }
     loop {
         let message = connection.read_message()?;
@@ -56,6 +54,16 @@ pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, Dbus
             _ => {} // a signal, or an answer to nobody
         }
     }
+}
+
+/// Says who we are (the user id in decimal, each digit in hex), which systemd checks against the socket's peer.
+fn greeting() -> Vec<u8> {
+    let mut text = b"\0AUTH EXTERNAL ".to_vec();
+    for digit in nix::unistd::geteuid().to_string().bytes() {
+        text.extend([b'3', digit]); // "0" to "9" are 0x30 to 0x39
+    }
+    text.extend(b"\r\nBEGIN\r\n");
+    text
 }
 
 /// Connects without blocking for ever on a full backlog.
