@@ -13,6 +13,8 @@ mod ledger;
 mod marker;
 /// Placing and removing.
 mod place;
+/// The content.
+mod render;
 /// Which file a runtime takes first.
 mod shadow;
 /// The complete file under a hidden name.
@@ -23,6 +25,7 @@ mod watch;
 pub use directory::DirectoryError;
 pub use ledger::{Entry, Ledger};
 pub use place::{Ownership, PlaceError, Placed, RemoveError, Removed, inspect, place, remove, remove_all};
+pub use render::render;
 pub use shadow::shadowing;
 pub use watch::Watch;
 

@@ -30,8 +30,11 @@ pub fn render(network: &NetworkSettings, settings: &Settings) -> Vec<u8> {
     } else {
         // New runtimes take the newest they know of these, and with 1.1 use STATUS and GC; old ones do not
         // know the key. It has no effect in a single plugin's configuration.
-        let versions: Vec<String> =
-            CniVersion::ALL.iter().filter(|known| **known >= CniVersion::V0_4_0).map(ToString::to_string).collect();
+        let versions: Vec<String> = CniVersion::ALL
+            .iter()
+            .filter(|known| **known >= CniVersion::V0_4_0)
+            .map(ToString::to_string)
+            .collect();
         conf.insert("cniVersions".to_owned(), json!(versions));
         conf.insert("name".to_owned(), json!(network.name.as_str()));
         conf.insert(MARKER.to_owned(), json!(MARKER_TEXT));
@@ -66,4 +69,52 @@ fn plugin(socket: &Path, spool: &Path, bounds: &Bounds) -> Map<String, Value> {
 /// Whole seconds, as the settings have them; never 0, which would mean no time at all.
 fn seconds(bound: Duration) -> u64 {
     bound.as_secs().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::PluginConf;
+
+    fn rendered(path: &str) -> (Vec<u8>, Value) {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("etc/hostcni")).unwrap();
+        let text = format!("[[network]]\nname = \"pods\"\nconf.path = \"{path}\"\n");
+        std::fs::write(root.path().join("etc/hostcni/config.toml"), text).unwrap();
+        let settings = crate::settings::load(root.path()).unwrap().settings;
+        let content = render(&settings.networks[0], &settings);
+        let value = serde_json::from_slice(&content).unwrap();
+        (content, value)
+    }
+
+    #[test]
+    fn a_conf_is_one_plugin_that_our_own_plugin_reads() {
+        let (content, value) = rendered("/etc/cni/net.d/80-pods.conf");
+        assert_eq!(super::super::marker::check(&content), Ok(()));
+        assert_eq!(value["type"], "hostcni");
+        assert_eq!(value["capabilities"]["portMappings"], true);
+        let conf = PluginConf::parse(std::str::from_utf8(&content).unwrap()).unwrap();
+        assert_eq!(conf.name.as_str(), "pods");
+        assert_eq!(conf.host.socket, Path::new("/run/hostcni/cni.sock"));
+        assert_eq!(conf.host.spool, Path::new("/var/lib/hostcni/spool"));
+        assert_eq!(conf.host.bounds, Bounds::default());
+    }
+
+    #[test]
+    fn a_conflist_offers_new_runtimes_a_newer_version() {
+        let (content, value) = rendered("/etc/cni/net.d/80-pods.conflist");
+        assert_eq!(super::super::marker::check(&content), Ok(()));
+        assert_eq!(value["cniVersion"], "1.0.0");
+        assert_eq!(value["cniVersions"], json!(["0.4.0", "1.0.0", "1.1.0"]));
+        assert_eq!(value["plugins"][0]["type"], "hostcni");
+        assert!(value["plugins"][0].get("name").is_none(), "libcni gives it the list's");
+    }
+
+    #[test]
+    fn the_same_settings_render_to_the_same_bytes() {
+        assert_eq!(rendered("/a/b.conf").0, rendered("/a/b.conf").0);
+        assert!(
+            rendered("/a/b.conf").0.starts_with(b"{\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"pods\",\n")
+        );
+    }
 }

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use super::directory::is_trusted;
 
-/// Runtimes read confs as root, so others need not; the CIS Kubernetes benchmark (1.1.9) and OpenShift's
-/// compliance profile ask for 0600.
+/// Runtimes read confs as root, so others need not; the CIS Kubernetes benchmark (1.1.9) and the
+/// compliance profile of `OpenShift` ask for 0600.
 pub(super) const MODE: u32 = 0o600;
 
 /// Where the content is written when the parent directory is of no use.

@@ -36,14 +36,13 @@ pub(super) enum DbusError {
 
 pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, DbusError> {
     let mut connection = Connection { stream: open(path, deadline)?, deadline };
-    let uid =
-        nix::unistd::geteuid().to_string().bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-    connection.write(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes())?;
-    connection.write(&list_jobs_call())?;
-    let greeting = connection.read_line()?;
-    if !greeting.starts_with("OK ") {
-        return Err(DbusError::Refused(greeting));
+    connection.write(&greeting())?;
+    let answer = connection.read_line()?;
+    if !answer.starts_with("OK ") {
+        return Err(DbusError::Refused(answer));
     }
+    // Only now: systemd 252 does not look at a call that came in one read with the greeting until more comes.
+    connection.write(&list_jobs_call())?;
     loop {
         let message = connection.read_message()?;
         match (message.kind, message.reply_to) {
@@ -56,6 +55,16 @@ pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, Dbus
             _ => {} // a signal, or an answer to nobody
         }
     }
+}
+
+/// Says who we are (the user id in decimal, each digit in hex), which systemd checks against the socket's peer.
+fn greeting() -> Vec<u8> {
+    let mut text = b"\0AUTH EXTERNAL ".to_vec();
+    for digit in nix::unistd::geteuid().to_string().bytes() {
+        text.extend([b'3', digit]); // "0" to "9" are 0x30 to 0x39
+    }
+    text.extend(b"\r\nBEGIN\r\n");
+    text
 }
 
 /// Connects without blocking for ever on a full backlog.
@@ -312,6 +321,10 @@ fn list_jobs_call() -> Vec<u8> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    pub(crate) fn call_length() -> usize {
+        list_jobs_call().len()
+    }
 
     /// A signal as systemd sends it unasked.
     pub(crate) fn signal() -> Vec<u8> {

@@ -175,25 +175,25 @@ impl<'a> Event<'a> {
     /// How loud it is. A STATUS is asked every few seconds and a CHECK before every pod counts as running:
     /// their normal answers are for debugging only.
     pub fn level(&self) -> Level {
-        match self {
+        match *self {
             Self::RequestFinished { command: "STATUS" | "VERSION", .. }
             | Self::RequestFinished { command: "CHECK", code: None, .. } => Level::DEBUG,
+            // "Try again later" is the normal answer of a server that is starting.
             Self::RequestFinished { code: Some(11), .. } => Level::WARN,
             Self::RequestFinished { code: Some(_), .. }
             | Self::ConfRemoveFailed { .. }
             | Self::ForeignConf { .. }
             | Self::StartFailed { .. } => Level::ERROR,
-            Self::ConfRefused { .. }
-            | Self::ShadowedConf { .. }
-            | Self::DelSpooled { .. }
-            | Self::SpoolSetAside { .. }
-            | Self::StateSetAside { .. }
-            | Self::Repaired { .. }
-            | Self::ServerUnreachable { .. }
-            | Self::AddRolledBack { .. }
-            | Self::EntriesLost { .. } => Level::WARN,
-            Self::SpoolReplayed { failed, .. } if *failed > 0 => Level::WARN,
-            _ => Level::INFO,
+            Self::RequestFinished { code: None, .. }
+            | Self::ServerReady { .. }
+            | Self::ServerStopping
+            | Self::ConfPlaced { .. }
+            | Self::ConfRemoved { .. }
+            | Self::ConfKept { .. }
+            | Self::SpoolReplayed { failed: 0, .. }
+            | Self::Reconciled { .. }
+            | Self::LeaseFreed { .. } => Level::INFO,
+            _ => Level::WARN,
         }
     }
 

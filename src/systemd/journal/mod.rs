@@ -47,10 +47,11 @@ pub struct LogGuard {
 /// Starts logging. Call it once; where logging cannot be had, the process goes on without.
 pub fn init(mode: Mode) -> LogGuard {
     let (layer, flusher) = layer(&mode);
-    let filter = match &mode {
-        Mode::Server { filter } => filter_of(std::env::var("RUST_LOG").ok().as_deref(), filter),
-        Mode::Plugin | Mode::Helper => filter_of(std::env::var("RUST_LOG").ok().as_deref(), "info"),
+    let settings = match mode {
+        Mode::Server { filter } => filter,
+        Mode::Plugin | Mode::Helper => "info".to_owned(),
     };
+    let filter = filter_of(std::env::var("RUST_LOG").ok().as_deref(), &settings);
     let _ = tracing_subscriber::registry().with(layer).with(filter).try_init();
     LogGuard { _flusher: flusher }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::record::{Record, Sink};
+use super::record::{Record, Sink, Values};
 
 /// One line an event: level, message, and the fields that the message does not repeat.
 pub(super) struct Text;
@@ -24,12 +24,12 @@ impl Sink for Text {
 fn line(record: &Record) -> String {
     let mut message = String::new();
     let mut fields = String::new();
-    for (name, value) in record.spans.iter().flat_map(|span| span.named()).chain(record.event.named()) {
+    for (name, value) in record.spans.iter().flat_map(Values::named).chain(record.event.named()) {
         if name == "message" {
             message = value.to_string();
         } else if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
             // Upper-case fields belong to events, whose message says the same.
-            fields.push_str(&format!(" {name}={value}"));
+            fields.extend([" ", name, "=", &value.to_string()]);
         }
     }
     format!("{}: {message}{fields}\n", record.event.metadata.level().as_str().to_ascii_lowercase())
