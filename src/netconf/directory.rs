@@ -35,7 +35,7 @@ pub enum DirectoryError {
         why: &'static str,
     },
     /// It could not be opened or made.
-    #[error("cannot open directory {}: {error}", path.display())]
+    #[error("cannot open {}: {error}", path.display())]
     Io {
         /// Where the walk had come to.
         path: PathBuf,

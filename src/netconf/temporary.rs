@@ -38,9 +38,10 @@ pub(super) fn make(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) ->
     in_parent(directory, hidden, content).or_else(|_| in_workshop(directory, hidden, content))
 }
 
-/// Removes `name` if it is there.
+/// Removes `name` if it is there. Looks first: on a read-only file system removing nothing is an error, too.
 pub(super) fn remove(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+    let there = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    match there.and_then(|_| rustix::fs::unlinkat(directory, name, AtFlags::empty())) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

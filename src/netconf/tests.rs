@@ -309,3 +309,12 @@ fn a_read_only_directory_is_an_error_that_names_the_path() {
         assert_eq!(place(&node.path, OLDER, &node.ledger).unwrap(), Placed::Already);
     });
 }
+
+#[test]
+fn removing_nothing_from_a_read_only_directory_is_no_error() {
+    let node = Node::new();
+    in_mount_namespace(|| {
+        bind(node.directory(), MsFlags::MS_RDONLY);
+        assert_eq!(remove(&node.path, &node.ledger).unwrap(), Removed::Absent);
+    });
+}
