@@ -108,7 +108,7 @@ fn ask_server(socket: &Path) -> Result<(), String> {
     if status.ready {
         Ok(())
     } else {
-        Err(format!("the server is not ready: {} {}", status.step, status.detail))
+        Err(format!("the server is not ready: {} {}", status.state, status.step))
     }
 }
 

@@ -37,8 +37,7 @@ enum Verb {
     /// Wait until the server is ready
     WaitReady(wait_ready::Arguments),
     /// Place, remove or show the CNI network configuration file
-    #[command(subcommand)]
-    Conf(conf::Verb),
+    Conf(conf::Args),
     /// Check or show hostcni's own configuration
     #[command(subcommand)]
     Config(config::Verb),
@@ -79,7 +78,7 @@ pub fn main() -> ExitCode {
         Verb::Attachments(arguments) => attachments::run(&arguments),
         Verb::Monitor(arguments) => monitor::run(&arguments),
         Verb::WaitReady(arguments) => wait_ready::run(&arguments),
-        Verb::Conf(verb) => conf::run(&verb),
+        Verb::Conf(arguments) => return conf::run(&arguments),
         Verb::Config(verb) => config::run(&verb),
     };
     match outcome {

@@ -125,6 +125,10 @@ pub fn inspect(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Ownership
 /// Places `content` at `path`. Whether the server is ready is for the caller to know.
 pub fn place(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
     let _lock = ledger.lock().map_err(|error| PlaceError::Ledger { path: path.to_owned(), error })?;
+    place_locked(path, content, ledger)
+}
+
+fn place_locked(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
     let site = Site::open(path, true)?;
     let placed = site.place(content, ledger);
     if !matches!(placed, Ok(Placed::Already)) {
@@ -133,6 +137,16 @@ pub fn place(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Placed, Pla
         temporary::clean_up(site.directory.as_fd());
     }
     placed
+}
+
+/// Places `content` again where the ledger says that it should be: somebody removed or changed it. What `remove`
+/// took away in the meantime is not put back. Whether anything was done.
+pub fn restore(path: &Path, content: &[u8], ledger: &Ledger) -> Result<bool, PlaceError> {
+    let _lock = ledger.lock().map_err(|error| PlaceError::Ledger { path: path.to_owned(), error })?;
+    if ledger.get(path).is_none() {
+        return Ok(false);
+    }
+    place_locked(path, content, ledger).map(|placed| placed != Placed::Already)
 }
 
 /// Removes the conf at `path` if it is ours. A ledger that cannot be locked or written does not stop it.

@@ -17,13 +17,13 @@ use crate::cni::{
     AddResult, AttachmentKey, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig, ValidAttachment,
 };
 use crate::datapath::{
-    AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, netns, sysctl,
+    AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, PortMap, netns,
 };
 use crate::ipam::{AllocateError, Lease, Pool};
 use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
-use super::{Difference, Error, KeyedQueue, Table, check, reconcile};
+use super::{Difference, Error, KeyedQueue, Table, check, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
 const FALLBACK_MTU: u32 = 1500;
@@ -38,25 +38,6 @@ pub struct Bridge {
     pub(super) queue: Rc<KeyedQueue>,
     pub(super) index: Cell<u32>,
     mtu: Cell<u32>,
-}
-
-/// The sysctls without which no pod reaches beyond the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forwarding {
-    /// IPv4 forwarding.
-    V4,
-    /// IPv6 forwarding.
-    V6,
-}
-
-impl Forwarding {
-    /// The sysctl's path below `/proc/sys`.
-    pub fn path(self) -> &'static str {
-        match self {
-            Self::V4 => "net/ipv4/ip_forward",
-            Self::V6 => "net/ipv6/conf/all/forwarding",
-        }
-    }
 }
 
 impl Bridge {
@@ -119,15 +100,6 @@ impl Bridge {
             .await?;
         self.index.set(bridge.index);
         let mut changes = bridge.changes;
-        crate::step!("prepare.sysctl", Error::Unsupported("failpoint".to_owned()));
-        if self.settings.forwarding {
-            let has = |v6: bool| self.subnets().iter().any(|subnet| matches!(subnet, IpNet::V6(_)) == v6);
-            for (wanted, family) in [(has(false), Forwarding::V4), (has(true), Forwarding::V6)] {
-                if wanted && sysctl::set(family.path(), "1")? {
-                    changes.push(format!("set {} to 1", family.path().replace('/', ".")));
-                }
-            }
-        }
         if bridge.created {
             changes.extend(self.enslave_all().await);
         }
@@ -156,9 +128,16 @@ impl Bridge {
         let default = |lease: &Lease| {
             let gateway = lease.gateway?;
             let dst = if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-            Some(PodRoute { dst: dst.parse().ok()?, gateway: Some(gateway), ..PodRoute::default() })
+            Some(PodRoute { dst: dst.parse().ok()?, gateway: Some(gateway), priority: None, mtu: None, advmss: None })
         };
-        leases.iter().filter_map(default).chain(self.settings.routes.iter().cloned()).collect()
+        let configured = self.settings.routes.iter().map(|route| PodRoute {
+            dst: route.dst,
+            gateway: route.gw,
+            priority: route.priority,
+            mtu: route.mtu,
+            advmss: route.advmss,
+        });
+        leases.iter().filter_map(default).chain(configured).collect()
     }
 
     async fn attach(&self, request: AddRequest) -> Result<Added, Error> {
@@ -195,7 +174,7 @@ impl Bridge {
             && request.runtime.mac.is_none_or(|mac| attachment.mac == Some(mac));
         if same {
             let netns = request.netns.try_clone().map_err(|error| Error::InvalidNetns(error.to_string()))?;
-            if self.differences(&attachment, netns).await?.is_empty() {
+            if attachment.result.is_some() && self.differences(&attachment, netns).await?.is_empty() {
                 return Ok(attachment.result);
             }
         }
@@ -220,10 +199,12 @@ impl Bridge {
             routes: routes.clone(),
             hairpin: self.settings.hairpin,
             isolated: self.settings.isolated,
+            accept_ra_off: true,
         };
         crate::step!("add.link", Error::Unsupported("failpoint".to_owned()));
         let link = self.make_link(spec, request).await?;
         crate::step!("add.elements", Error::Unsupported("failpoint".to_owned()));
+        self.open_ports(&attachment).await?;
         let result = self.result(request, &attachment, &leases, &routes, &link);
         attachment.result = Some(result.clone());
         attachment.state = State::Ready;
@@ -249,8 +230,6 @@ impl Bridge {
             leases.iter().filter_map(|lease| IpNet::new(lease.address, lease.prefix_len).ok()).collect();
         let mac = request.runtime.mac.unwrap_or_else(|| mac_for(&leases));
         let attachment = Attachment {
-            key: request.key.clone(),
-            state: State::Pending,
             created: SystemTime::now(),
             netns: Some(request.netns_path.clone()),
             netns_id: netns::id(&request.netns).ok().map(NetnsId::of),
@@ -258,12 +237,10 @@ impl Bridge {
             addresses,
             mac: Some(mac),
             mtu: Some(self.mtu.get()),
-            host_link: attachment::host_link_name(&request.key),
             pod: request.pod.clone(),
             cni_version: request.version,
-            result: None,
             port_mappings: request.runtime.port_mappings.clone(),
-            ..Attachment::default()
+            ..Attachment::new(request.key.clone())
         };
         Ok((leases, attachment))
     }
@@ -322,12 +299,10 @@ impl Bridge {
             routes: routes
                 .iter()
                 .map(|route| Route {
-                    dst: route.dst,
-                    gw: route.gateway,
                     mtu: route.mtu,
                     advmss: route.advmss,
                     priority: route.priority,
-                    ..Route::default()
+                    ..Route::new(route.dst, route.gateway)
                 })
                 .collect(),
             dns: self.settings.dns.clone(),
@@ -345,6 +320,11 @@ impl Bridge {
             errors.push(Error::Kernel(error));
         }
         crate::step!("del.elements", Error::Unsupported("failpoint".to_owned()));
+        if let Some(attachment) = &attachment
+            && let Err(error) = self.close_ports(attachment).await
+        {
+            errors.push(error);
+        }
         if errors.is_empty() {
             crate::step!("del.forget", Error::Unsupported("failpoint".to_owned()));
             if let Err(error) = self.table.borrow_mut().forget(key) {
@@ -377,7 +357,7 @@ impl Bridge {
             .result
             .iter()
             .flat_map(|result| &result.routes)
-            .map(|route| PodRoute { dst: route.dst, gateway: route.gw, ..PodRoute::default() })
+            .map(|route| PodRoute { dst: route.dst, gateway: route.gw, priority: None, mtu: None, advmss: None })
             .collect();
         let expected =
             check::Expected { attachment, bridge: (self.index.get(), &self.settings.bridge), routes: &routes };
@@ -475,8 +455,8 @@ fn refuse_unsupported(runtime: &RuntimeConfig) -> Result<(), Error> {
     if runtime.bandwidth.as_ref().is_some_and(|bandwidth| !bandwidth.is_unlimited()) {
         return refuse("the capability argument bandwidth");
     }
-    if !runtime.port_mappings.is_empty() {
-        return refuse("the capability argument portMappings");
+    if runtime.ip_ranges.is_some() {
+        return refuse("the capability argument ipRanges");
     }
     Ok(())
 }
@@ -540,7 +520,15 @@ impl Driver for Bridge {
             subnets: self.subnets(),
             masquerade: self.settings.masquerade,
             no_masquerade: self.settings.no_masquerade.clone(),
+            forwarding: self.settings.forwarding,
         }
+    }
+
+    fn port_maps(&self) -> Vec<PortMap> {
+        let table = self.table.borrow();
+        // Those that are being added come last: where two want one port, the older one has it.
+        let of_state = |state: State| table.iter().filter(move |it| it.state == state).flat_map(ports::of);
+        of_state(State::Ready).chain(of_state(State::Pending)).collect()
     }
 
     fn report(&self) -> Report {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attachment::Attachment;
 use crate::cni::{AddResult, AttachmentKey, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment};
-use crate::datapath::{Change, NetworkRules};
+use crate::datapath::{Change, NetworkRules, PortMap};
 use crate::ipam::RangeUsage;
 
 use super::Error;
@@ -87,7 +87,7 @@ pub struct Reconciled {
 }
 
 /// What became of an attachment whose link vanished.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     /// Not an attachment of this network, or it is being worked on.
     NotOurs,
@@ -132,6 +132,8 @@ pub trait Driver {
     fn retry(&self) -> Answer<'_, usize>;
     /// This network's part of the ruleset, with the elements of its live attachments.
     fn rules(&self) -> NetworkRules;
+    /// The host ports of its live attachments.
+    fn port_maps(&self) -> Vec<PortMap>;
     /// This network's figures.
     fn report(&self) -> Report;
     /// Every attachment, for people.

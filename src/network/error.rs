@@ -2,7 +2,7 @@
 
 use crate::attachment::StoreError;
 use crate::cni::{self, ErrorCode};
-use crate::datapath::{AttachError, KernelError};
+use crate::datapath::{AttachError, KernelError, UpdateError};
 use crate::ipam::AllocateError;
 
 use super::Difference;
@@ -39,6 +39,9 @@ pub enum Error {
     /// A host port is taken.
     #[error("{0}")]
     PortTaken(String),
+    /// The nftables table went away in the middle.
+    #[error("the nftables table hostcni was removed by somebody else: it is loaded again, try again")]
+    RulesMissing,
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -83,7 +86,7 @@ impl Error {
             Self::Kernel(_) => ErrorCode::KernelRefused,
             Self::State(_) => ErrorCode::Io,
             Self::Differs(_) => ErrorCode::Other(DIFFERS),
-            Self::CallerGone | Self::StillThere { .. } => ErrorCode::TryAgainLater,
+            Self::CallerGone | Self::StillThere { .. } | Self::RulesMissing => ErrorCode::TryAgainLater,
             Self::Teardown(errors) => errors.first().map_or(ErrorCode::Io, Self::code),
         }
     }
@@ -109,6 +112,15 @@ impl From<Error> for cni::Error {
             _ => String::new(),
         };
         cni::Error::new(code, error.to_string()).with_details(details)
+    }
+}
+
+impl From<UpdateError> for Error {
+    fn from(error: UpdateError) -> Self {
+        match error.refusals.into_iter().next() {
+            Some(refusal) => Self::Kernel(refusal.error),
+            None => Self::RulesMissing,
+        }
     }
 }
 

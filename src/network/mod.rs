@@ -10,11 +10,12 @@ mod check;
 mod driver;
 mod error;
 mod networks;
+mod ports;
 mod queue;
 mod reconcile;
 mod table;
 
-pub use bridge::{Bridge, Forwarding};
+pub use bridge::Bridge;
 pub use check::Difference;
 pub use driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
 pub use error::Error;

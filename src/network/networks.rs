@@ -1,7 +1,7 @@
 //! All networks of the node behind one door: requests come in as the specification has them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attachment::{Attachment, SpooledDel, Store};
 use crate::cni::{AttachmentKey, Command, NetworkName, Request};
-use crate::datapath::{Change, Kernel, Ruleset};
+use crate::datapath::{Change, Kernel, PortMap, Ruleset};
 use crate::settings::{DriverSettings, NetworkSettings};
 
 use super::driver::{AddRequest, Added, CheckRequest, Driver, Fate, Only, Reconciled, Report};
@@ -70,13 +70,45 @@ impl Networks {
         self.drivers.iter().find(|(known, _)| known == name).map(|(_, driver)| driver)
     }
 
-    /// Bridges, addresses and sysctls; says what was changed. Also the repair of all of them.
+    /// Bridges, addresses, sysctls and routes of the node; says what was changed. Also the repair of all of them.
     pub async fn prepare(&self) -> Result<Vec<String>, Error> {
         let mut changes = Vec::new();
         for (_, driver) in &self.drivers {
             changes.extend(driver.prepare().await?);
         }
+        crate::step!("prepare.sysctl", Error::Unsupported("failpoint".to_owned()));
+        let ruleset = self.ruleset();
+        let settings = ruleset.sysctls().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        let (changed, failed) = self.kernel.ensure_sysctls(settings).await?;
+        if let Some(error) = failed.into_iter().next() {
+            return Err(error.into());
+        }
+        changes.extend(changed.iter().map(ToString::to_string));
+        for route in ruleset.loopback6() {
+            let bridge = route.bridge.clone();
+            if self.kernel.ensure_loopback6(route).await? {
+                changes.push(format!("added the local route for ::1 on {bridge}"));
+            }
+        }
         Ok(changes)
+    }
+
+    /// The host ports of all networks, each once: a text with two answers for one port would be refused whole.
+    fn port_maps(&self) -> Vec<PortMap> {
+        let mut seen = HashSet::new();
+        let all = self.drivers.iter().flat_map(|(_, driver)| driver.port_maps());
+        all.filter(|map| {
+            seen.insert((map.protocol.number(), map.host_address, map.host_port, map.pod_address.is_ipv4()))
+        })
+        .collect()
+    }
+
+    fn ruleset(&self) -> Ruleset {
+        Ruleset {
+            networks: self.drivers.iter().map(|(_, driver)| driver.rules()).collect(),
+            port_maps: self.port_maps(),
+            ..Ruleset::default()
+        }
     }
 
     /// Matches the records with the kernel.
@@ -103,9 +135,7 @@ impl Networks {
     /// Replaces the nftables table as a whole, with the elements of every live attachment.
     pub async fn apply_rules(&self) -> Result<(), Error> {
         crate::step!("prepare.rules", Error::Unsupported("failpoint".to_owned()));
-        let ruleset =
-            Ruleset { networks: self.drivers.iter().map(|(_, driver)| driver.rules()).collect(), ..Ruleset::default() };
-        Ok(self.kernel.apply_ruleset(ruleset.render()).await?)
+        Ok(self.kernel.apply_ruleset(self.ruleset().render()).await?)
     }
 
     /// Carries out ADD, DEL, CHECK or GC.

@@ -81,7 +81,13 @@ async fn adopt(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
 
 /// A link of this network without a record: its alias says whose it is and what is leased to it.
 async fn unrecorded(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
-    let Some((key, addresses)) = link.alias.as_deref().and_then(attachment::parse_alias) else { return };
+    let Some(alias) = link.alias.as_deref() else { return };
+    let Some((key, addresses)) = attachment::parse_alias(alias) else {
+        if attachment::is_short_alias_of(alias, &bridge.name) {
+            orphan(bridge, link, "its alias is too short to say whose it is", done).await;
+        }
+        return;
+    };
     if key.network != bridge.name || link.name != attachment::host_link_name(&key) {
         return;
     }
@@ -94,12 +100,15 @@ async fn unrecorded(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
             done.rebuilt += 1;
             adopt(bridge, link, done).await;
         }
-        Err(why) => {
-            done.orphans += 1;
-            if let Err(error) = bridge.kernel.delete_link(&link.name).await {
-                done.failures.push(format!("{why}; {error}"));
-            }
-        }
+        Err(why) => orphan(bridge, link, &why, done).await,
+    }
+}
+
+/// A link of ours of which nobody can say whose it is goes.
+async fn orphan(bridge: &Bridge, link: &Link, why: &str, done: &mut Reconciled) {
+    done.orphans += 1;
+    if let Err(error) = bridge.kernel.delete_link(&link.name).await {
+        done.failures.push(format!("{}: {why}; {error}", link.name));
     }
 }
 
@@ -114,12 +123,10 @@ fn rebuilt(bridge: &Bridge, key: AttachmentKey, addresses: Vec<ipnet::IpNet>) ->
         return Err(format!("{key} claims an address that is leased to {owner}"));
     }
     Ok(Attachment {
-        host_link: attachment::host_link_name(&key),
-        key,
         state: State::Ready,
         created: SystemTime::now(),
         addresses,
         cni_version: CniVersion::CURRENT,
-        ..Attachment::default()
+        ..Attachment::new(key)
     })
 }

@@ -4,12 +4,11 @@
 //! The ledger says what should be there: `conf place` and `conf remove` write it, so a conf that `systemctl
 //! stop` takes away is not put back, and one that somebody else deletes is.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::netconf::{self, Ownership, Watch};
-use crate::settings::{ConfSettings, NetworkSettings};
+use crate::netconf::{self, Ownership, PlaceError, Watch};
+use crate::settings::{ConfSettings, ForeignPolicy, NetworkSettings};
 use crate::systemd::journal::{self, Event};
 
 use super::Phase;
@@ -34,7 +33,7 @@ async fn give_grace(node: &Node, conf: &ConfSettings) {
         return;
     }
     match netconf::remove(&conf.path, &node.ledger) {
-        Ok(netconf::Removed::Gone) => {
+        Ok(netconf::Removed::Removed) => {
             journal::emit(&Event::ConfRemoved { path: &conf.path, why: "the server was not ready within the grace" });
         }
         Ok(_) => {}
@@ -49,9 +48,8 @@ pub async fn run(node: Rc<Node>) {
     }
     let mut repairs: Vec<Instant> = Vec::new();
     loop {
-        let paths: Vec<PathBuf> =
-            node.settings().networks.iter().map(|network| network.conf.path.clone()).collect();
-        let mut watch = match Watch::new(&paths) {
+        let settings = node.settings();
+        let mut watch = match Watch::new(settings.networks.iter().map(|network| network.conf.path.as_path())) {
             Ok(watch) => Some(watch),
             Err(error) => {
                 tracing::debug!(%error, "cannot watch the conf directories, looking from time to time");
@@ -60,9 +58,13 @@ pub async fn run(node: Rc<Node>) {
         };
         look(&node, &mut repairs);
         let changed = async {
-            match &mut watch {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
+            let failed = match &mut watch {
+                Some(watch) => watch.changed().await.is_err(),
+                None => true,
+            };
+            // A watch that fails is made anew when the time comes to look again.
+            if failed {
+                std::future::pending::<()>().await;
             }
         };
         tokio::select! {
@@ -85,21 +87,32 @@ fn look(node: &Node, repairs: &mut Vec<Instant>) {
     let settings = node.settings();
     for network in &settings.networks {
         let content = netconf::render(network, &settings);
-        let ownership = netconf::inspect(&network.conf.path, &content, &node.ledger);
-        let wanted = node.ledger.contains(&network.conf.path);
-        let repair = match ownership {
-            Ownership::Absent | Ownership::Ours { as_rendered: false } => wanted,
-            Ownership::Ours { as_rendered: true } | Ownership::Foreign { .. } => false,
-        };
-        if repair && node.readiness.phase() == Phase::Ready {
-            restore(node, network, &content, repairs);
+        match netconf::inspect(&network.conf.path, &content, &node.ledger) {
+            Ok(Ownership::Ours { as_rendered: true }) => {}
+            Ok(Ownership::Absent | Ownership::Ours { .. }) => restore(node, network, &content, repairs),
+            Ok(Ownership::Foreign { why }) => foreign(node, network, &why),
+            Err(error) => node.failed(&error.to_string()),
         }
     }
 }
 
+/// Told to wait, the server takes its place as soon as it is free; until then it says who has it.
+fn foreign(node: &Node, network: &NetworkSettings, why: &str) {
+    let path = &network.conf.path;
+    let text = format!("{} is not hostcni's ({why}): remove it, or choose another conf.path", path.display());
+    node.was_foreign.borrow_mut().insert(path.clone());
+    if *node.last_error.borrow() != text {
+        journal::emit(&Event::ForeignConf { path, why });
+        node.failed(&text);
+    }
+}
+
 fn restore(node: &Node, network: &NetworkSettings, content: &[u8], repairs: &mut Vec<Instant>) {
+    if node.readiness.phase() != Phase::Ready {
+        return;
+    }
     crate::step!("guard.restore");
-    match netconf::restore(&network.conf, content, &node.ledger) {
+    match put_back(node, network, content) {
         Ok(true) => {
             repairs.push(Instant::now());
             let what = format!("placed {} again: somebody removed or changed it", network.conf.path.display());
@@ -115,4 +128,18 @@ fn restore(node: &Node, network: &NetworkSettings, content: &[u8], repairs: &mut
             node.failed(&text);
         }
     }
+}
+
+/// Puts the conf where it belongs. With the policy `wait` it may be that the placing helper met a foreign file:
+/// then nobody has placed it yet, and that it is to be there is known from the service being up.
+fn put_back(node: &Node, network: &NetworkSettings, content: &[u8]) -> Result<bool, PlaceError> {
+    let path = &network.conf.path;
+    if network.conf.foreign == ForeignPolicy::Wait && node.was_foreign.borrow().contains(path) {
+        let placed = netconf::place(path, content, &node.ledger).map(|placed| placed != netconf::Placed::Already);
+        if placed.is_ok() {
+            node.was_foreign.borrow_mut().remove(path);
+        }
+        return placed;
+    }
+    netconf::restore(path, content, &node.ledger)
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, PodIdentity, Request};
 use crate::network::{Error, Only, Outcome};
-use crate::systemd::journal::{self, Event};
+use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
 use crate::wire::{Invoke, InvokeReply};
 
 use super::Phase;
@@ -25,12 +25,12 @@ pub struct Answer {
 /// Carries out a request.
 pub async fn carry_out(
     node: &Rc<Node>,
-    call: Invoke,
+    call: Box<Invoke>,
     netns: Option<OwnedFd>,
     caller: CancellationToken,
 ) -> Answer {
     let started = Instant::now();
-    let request = match decode(call) {
+    let request = match decode(*call) {
         Ok(request) => request,
         Err(error) => {
             log(node, None, started, None, Err(&error));
@@ -122,9 +122,11 @@ async fn execute(
     caller: CancellationToken,
 ) -> Result<Outcome, cni::Error> {
     let key = request.key();
+    let pod = request.args.pod();
     let outcome = node.networks.carry_out(request, netns, caller).await;
     if let (Err(Error::CallerGone), Some(key)) = (&outcome, &key) {
-        journal::emit(&Event::AddRolledBack { key, why: "its plugin process is gone" });
+        let attachment = AttachmentFields::from(key);
+        journal::emit(&Event::AddRolledBack { attachment, pod: pod.as_ref().map(PodFields::from), why: "its plugin process is gone" });
     }
     if matches!(outcome, Err(Error::PoolExhausted { .. } | Error::Kernel(_) | Error::StillThere { .. })) {
         if let Err(error) = &outcome {
@@ -146,7 +148,8 @@ fn render(outcome: Outcome, version: cni::CniVersion) -> Result<InvokeReply, cni
 
 /// Undoes an ADD whose answer nobody took.
 pub async fn roll_back(node: &Rc<Node>, (key, serial): (AttachmentKey, u64)) {
-    journal::emit(&Event::AddRolledBack { key: &key, why: "nobody took its result" });
+    let attachment = AttachmentFields::from(&key);
+    journal::emit(&Event::AddRolledBack { attachment, pod: None, why: "nobody took its result" });
     if let Err(error) = node.networks.del(&key, Only::IfSerial(serial)).await {
         node.failed(&error.to_string());
     }
@@ -163,11 +166,12 @@ fn log(
     let command = subject.map_or("", |subject| subject.command.as_str());
     journal::emit(&Event::RequestFinished {
         command,
-        key: subject.and_then(|subject| subject.key.as_ref()),
-        pod: subject.and_then(|subject| subject.pod.as_ref()),
+        attachment: subject.and_then(|subject| subject.key.as_ref()).map(AttachmentFields::from),
+        pod: subject.and_then(|subject| subject.pod.as_ref()).map(PodFields::from),
         addresses: &addresses,
         duration: started.elapsed(),
-        error: answer.err(),
+        code: answer.err().map(|error| error.code.as_u32()),
+        msg: answer.err().map_or("", |error| &error.msg),
     });
     let key = subject.and_then(|subject| subject.key.as_ref()).map(ToString::to_string).unwrap_or_default();
     node.tell(

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::attachment::SpooledDel;
 use crate::datapath::Change;
 use crate::network::Fate;
-use crate::systemd::journal::{self, Event};
+use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
 
 use super::Phase;
 use super::node::Node;
@@ -73,7 +73,12 @@ fn follow(node: &Rc<Node>, change: Change) {
     let node = Rc::clone(node);
     node.clone().sessions.spawn_local(async move {
         if let Fate::Freed(attachment) = node.networks.changed(&change).await {
-            journal::emit(&Event::LeaseFreed { attachment: &attachment });
+            let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
+            journal::emit(&Event::LeaseFreed {
+                attachment: AttachmentFields::from(&attachment.key),
+                pod: attachment.pod.as_ref().map(PodFields::from),
+                addresses: &addresses.join(","),
+            });
             node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
             node.show_status();
         }
@@ -121,16 +126,21 @@ pub async fn spooled(node: &Rc<Node>) -> usize {
 
 async fn replay(node: &Rc<Node>, dels: Vec<SpooledDel>) -> usize {
     crate::step!("spool.replay");
-    let mut done = 0;
+    let (mut done, mut failed) = (0, 0);
     for replayed in node.networks.replay(dels).await {
         match replayed.outcome {
-            Ok(attachment) => {
+            Ok(_) => {
                 node.spool.remove(&replayed.del.key, replayed.del.at);
-                journal::emit(&Event::SpoolReplayed { key: &replayed.del.key, attachment: attachment.as_ref() });
                 done += 1;
             }
-            Err(error) => node.failed(&error.to_string()),
+            Err(error) => {
+                node.failed(&error.to_string());
+                failed += 1;
+            }
         }
+    }
+    if done + failed > 0 {
+        journal::emit(&Event::SpoolReplayed { count: done, failed });
     }
     if node.readiness.phase() == Phase::Ready {
         node.show_status();

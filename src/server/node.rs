@@ -1,6 +1,8 @@
 //! What the server's parts share.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,6 +41,8 @@ pub struct Node {
     pub connections: Cell<usize>,
     /// The last thing that went wrong, for `status`.
     pub last_error: RefCell<String>,
+    /// Confs whose place somebody else's file has, or had.
+    pub was_foreign: RefCell<HashSet<PathBuf>>,
     /// Live events.
     pub events: broadcast::Sender<MonitorEvent>,
     /// Ends the accept loop and every idle connection.
@@ -59,6 +63,7 @@ impl Node {
             kernel,
             connections: Cell::new(0),
             last_error: RefCell::default(),
+            was_foreign: RefCell::default(),
             events: broadcast::Sender::new(MONITOR_BACKLOG),
             stop: CancellationToken::new(),
             sessions: TaskTracker::new(),
@@ -162,10 +167,11 @@ impl Node {
 
 fn conf_state(network: &NetworkSettings, settings: &Settings, ledger: &Ledger) -> &'static str {
     match netconf::inspect(&network.conf.path, &netconf::render(network, settings), ledger) {
-        Ownership::Absent => "absent",
-        Ownership::Ours { as_rendered: true } => "ours",
-        Ownership::Ours { as_rendered: false } => "stale",
-        Ownership::Foreign { .. } => "foreign",
+        Ok(Ownership::Absent) => "absent",
+        Ok(Ownership::Ours { as_rendered: true }) => "ours",
+        Ok(Ownership::Ours { as_rendered: false }) => "stale",
+        // Also a place that cannot be looked at: it is not under our control.
+        Ok(Ownership::Foreign { .. }) | Err(_) => "foreign",
     }
 }
 

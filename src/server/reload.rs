@@ -40,7 +40,7 @@ async fn take_over(node: &Rc<Node>, new: Settings) {
     *node.settings.borrow_mut() = Rc::clone(&new);
     for network in &new.networks {
         let content = netconf::render(network, &new);
-        if let Err(error) = netconf::restore(&network.conf, &content, &node.ledger) {
+        if let Err(error) = netconf::restore(&network.conf.path, &content, &node.ledger) {
             node.failed(&error.to_string());
         }
     }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Instant;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -88,6 +89,7 @@ fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
 }
 
 async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(), ServeError> {
+    let begun = Instant::now();
     let mut signals = Signals::new().map_err(ServeError::at("signals"))?;
     let kernel = Kernel::start(settings.workers).map_err(ServeError::at("kernel"))?;
     let changes = kernel.watch().map_err(ServeError::at("kernel"))?;
@@ -98,7 +100,7 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
     }
     let networks = Networks::new(&settings.networks, &kernel, store).map_err(ServeError::at("networks"))?;
     let spool = Spool::open(&settings.paths.spool_dir);
-    let node = Rc::new(Node::new(settings, networks, spool, Ledger::standard(), kernel));
+    let node = Rc::new(Node::new(settings, networks, spool, Ledger::system(), kernel));
 
     let listener = Listener::from_fd(socket).map_err(ServeError::at("socket"))?;
     let (probes, probed) = mpsc::channel(1);
@@ -111,7 +113,7 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
     }
 
     let started = tokio::select! {
-        started = become_ready(&node, loaded.attachments) => Some(started),
+        started = become_ready(&node, loaded.attachments, begun) => Some(started),
         () = signals.stop() => None,
     };
     if let Some(started) = started {
@@ -126,10 +128,11 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
 async fn become_ready(
     node: &Rc<Node>,
     records: Vec<crate::attachment::Attachment>,
+    started: Instant,
 ) -> Result<(), ServeError> {
     node.readiness.at("making bridges and addresses");
     fail_at("bridge").await?;
-    let mut changes = node.networks.prepare().await.map_err(ServeError::at("bridge"))?;
+    let changes = node.networks.prepare().await.map_err(ServeError::at("bridge"))?;
     node.readiness.at("matching attachments with the kernel");
     fail_at("attachments").await?;
     let reconciled = node.networks.reconcile(records).await.map_err(ServeError::at("attachments"))?;
@@ -138,13 +141,23 @@ async fn become_ready(
     node.networks.apply_rules().await.map_err(ServeError::at("nftables"))?;
     node.readiness.at("carrying out spooled DELs");
     fail_at("spool").await?;
-    let spooled = maintain::spooled(node).await;
-    changes.extend(reconciled.failures.iter().cloned());
-    journal::emit(&Event::Reconciled { reconciled: &format!("{reconciled}"), spooled, changes: &changes });
+    maintain::spooled(node).await;
+    for change in &changes {
+        tracing::debug!(%change, "made the node ready");
+    }
+    for failure in &reconciled.failures {
+        node.failed(failure);
+    }
+    journal::emit(&Event::Reconciled {
+        attachments: reconciled.kept + reconciled.rebuilt,
+        undone: reconciled.undone,
+        leases_freed: reconciled.freed,
+        links_deleted: reconciled.orphans,
+    });
     fail_at("ready").await?;
     node.readiness.enter(Phase::Ready);
     notify::ready(&node.status_line());
-    journal::emit(&Event::ServerReady { attachments: node.networks.attachments().len() });
+    journal::emit(&Event::ServerReady { status: &node.status_line(), duration: started.elapsed() });
     node.tell("ready", &[]);
     Ok(())
 }
@@ -152,8 +165,9 @@ async fn become_ready(
 async fn serve_until_stopped(node: &Rc<Node>, options: &Options, signals: &mut Signals) {
     loop {
         tokio::select! {
-            () = signals.stop() => return,
-            () = signals.reload() => reload::run(node, &options.root).await,
+            _ = signals.terminate.recv() => return,
+            _ = signals.interrupt.recv() => return,
+            _ = signals.hangup.recv() => reload::run(node, &options.root).await,
         }
     }
 }
@@ -162,7 +176,7 @@ async fn serve_until_stopped(node: &Rc<Node>, options: &Options, signals: &mut S
 async fn stop(node: &Rc<Node>, accepting: tokio::task::JoinHandle<()>) {
     node.readiness.enter(Phase::Stopping);
     notify::stopping();
-    journal::emit(&Event::ServerStopping { in_flight: node.sessions.len() });
+    journal::emit(&Event::ServerStopping);
     node.tell("stopping", &[]);
     crate::step!("stop.drain");
     node.stop.cancel();
@@ -195,10 +209,6 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-    }
-
-    async fn reload(&mut self) {
-        self.hangup.recv().await;
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tracing::Level;
 
+use crate::cni::{AttachmentKey, PodIdentity};
+
 /// The attachment that an event is about.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachmentFields<'a> {
@@ -18,6 +20,22 @@ pub struct AttachmentFields<'a> {
     pub container_id: &'a str,
     /// `CNI_IFNAME`.
     pub ifname: &'a str,
+}
+
+impl<'a> From<&'a AttachmentKey> for AttachmentFields<'a> {
+    fn from(key: &'a AttachmentKey) -> Self {
+        Self {
+            network: key.network.as_str(),
+            container_id: key.container_id.as_str(),
+            ifname: key.ifname.as_str(),
+        }
+    }
+}
+
+impl<'a> From<&'a PodIdentity> for PodFields<'a> {
+    fn from(pod: &'a PodIdentity) -> Self {
+        Self { namespace: &pod.namespace, name: &pod.name, uid: &pod.uid }
+    }
 }
 
 /// The pod that an event is about, as the runtime named it.
@@ -50,6 +68,10 @@ pub enum Event<'a> {
     ServerReady { status: &'a str, duration: Duration },
     /// The server accepts no more and finishes what is in flight.
     ServerStopping,
+    /// The configuration was read again and taken over.
+    Reloaded,
+    /// The configuration was read again and not taken over: the old one stays in force.
+    ReloadFailed { error: &'a str },
     /// The conf is in place.
     ConfPlaced { network: &'a str, path: &'a Path },
     /// The conf was taken away.
@@ -99,6 +121,8 @@ pub const MESSAGE_IDS: &[(&str, &str)] = &[
     ("RequestFinished", "352eacd4ddb04decacae201a9ef9b779"),
     ("ServerReady", "9f488b3f1eb546f48ed205765e7a29e9"),
     ("ServerStopping", "fa574c53f51f4e17bdf65bf504be564d"),
+    ("Reloaded", "21605592ac2647dab0c48561ac1010be"),
+    ("ReloadFailed", "ebdf4a2330684c9baae1b37235105bfb"),
     ("ConfPlaced", "ab82369adc3144e184f5e4ea45937908"),
     ("ConfRemoved", "ff49162c122a4acabf3d0703f10510a2"),
     ("ConfKept", "5ac1446616454d969a6bdcc0b4274934"),
@@ -144,6 +168,8 @@ impl<'a> Event<'a> {
             Self::RequestFinished { .. } => "RequestFinished",
             Self::ServerReady { .. } => "ServerReady",
             Self::ServerStopping => "ServerStopping",
+            Self::Reloaded => "Reloaded",
+            Self::ReloadFailed { .. } => "ReloadFailed",
             Self::ConfPlaced { .. } => "ConfPlaced",
             Self::ConfRemoved { .. } => "ConfRemoved",
             Self::ConfKept { .. } => "ConfKept",
@@ -183,10 +209,12 @@ impl<'a> Event<'a> {
             Self::RequestFinished { code: Some(_), .. }
             | Self::ConfRemoveFailed { .. }
             | Self::ForeignConf { .. }
+            | Self::ReloadFailed { .. }
             | Self::StartFailed { .. } => Level::ERROR,
             Self::RequestFinished { code: None, .. }
             | Self::ServerReady { .. }
             | Self::ServerStopping
+            | Self::Reloaded
             | Self::ConfPlaced { .. }
             | Self::ConfRemoved { .. }
             | Self::ConfKept { .. }
@@ -213,6 +241,8 @@ impl<'a> Event<'a> {
                 format!("ready after {} ms: {status}", milliseconds(duration))
             }
             Self::ServerStopping => "stopping: finishing what is in flight".to_owned(),
+            Self::Reloaded => "took over the configuration".to_owned(),
+            Self::ReloadFailed { error } => format!("not reloaded, the old configuration stays: {error}"),
             Self::ConfPlaced { network, path } => format!("placed {} for network {network}", path.display()),
             Self::ConfRemoved { path, why } => format!("removed {}: {why}", path.display()),
             Self::ConfKept { path } => format!("keeping {} over a planned restart", path.display()),
@@ -281,7 +311,8 @@ impl<'a> Event<'a> {
             Self::ServerReady { status, duration } => {
                 Entry { duration_usec: Some(usec(duration)), reason: Some(status), ..Entry::default() }
             }
-            Self::ServerStopping => Entry::default(),
+            Self::ServerStopping | Self::Reloaded => Entry::default(),
+            Self::ReloadFailed { error } => Entry { reason: Some(error), ..Entry::default() },
             Self::ConfPlaced { network, path } => {
                 Entry { network: Some(network), path: path_of(path), ..Entry::default() }
             }

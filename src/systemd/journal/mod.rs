@@ -16,10 +16,12 @@ mod text;
 
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
 
+use std::sync::OnceLock;
+
 use tracing::Level;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry};
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use direct::Direct;
 use record::{Capture, Record, Sink};
@@ -52,8 +54,22 @@ pub fn init(mode: Mode) -> LogGuard {
         Mode::Plugin | Mode::Helper => "info".to_owned(),
     };
     let filter = filter_of(std::env::var("RUST_LOG").ok().as_deref(), &settings);
+    let (filter, handle) = reload::Layer::new(filter);
+    let _ = FILTER.set(Box::new(move |filter| {
+        let _ = handle.reload(filter);
+    }));
     let _ = tracing_subscriber::registry().with(layer).with(filter).try_init();
     LogGuard { _flusher: flusher }
+}
+
+/// Changes the filter of the subscriber that [`init`] has set.
+static FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
+/// Filters by `settings` from now on, unless `RUST_LOG` says otherwise.
+pub fn set_filter(settings: &str) {
+    if let Some(change) = FILTER.get() {
+        change(filter_of(std::env::var("RUST_LOG").ok().as_deref(), settings));
+    }
 }
 
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
