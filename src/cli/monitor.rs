@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     client::connect(&arguments.socket)?;
     loop {
         let connected = Client::connect(&arguments.socket.socket, Instant::now() + client::PATIENCE);
-        if let Ok(mut client) = connected
+        if let Ok(client) = connected
             && let Ok(events) = client.monitor()
         {
             for event in events.map_while(Result::ok) {

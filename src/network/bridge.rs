@@ -199,7 +199,6 @@ impl Bridge {
             routes: routes.clone(),
             hairpin: self.settings.hairpin,
             isolated: self.settings.isolated,
-            accept_ra_off: true,
         };
         crate::step!("add.link", Error::Unsupported("failpoint".to_owned()));
         let link = self.make_link(spec, request).await?;
