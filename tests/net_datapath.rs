@@ -19,3 +19,5 @@ mod measure;
 mod monitor;
 #[path = "net/support.rs"]
 mod support;
+#[path = "net/tables.rs"]
+mod tables;

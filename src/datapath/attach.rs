@@ -17,17 +17,9 @@ pub(super) fn attach(
     netns: &OwnedFd,
 ) -> Result<PodLink, AttachError> {
     door.check(netns)?;
-    let bridge = bridge_index(host, &spec.bridge)?;
+    let bridge = links::bridge_index(host, &spec.bridge)?;
     let (_inside, mut pod) = door.enter(netns)?;
     make(host, &mut pod, spec, netns, bridge)
-}
-
-fn bridge_index(host: &mut Socket, name: &str) -> Result<u32, KernelError> {
-    match links::find(host, name)? {
-        Some(Link { kind: Some(kind), index, .. }) if kind == "bridge" => Ok(index),
-        Some(_) => Err(KernelError::new(Errno::EOPNOTSUPP as i32, "use as bridge the link", name)),
-        None => Err(KernelError::new(Errno::ENODEV as i32, "use bridge", name)),
-    }
 }
 
 /// Runs on a thread inside the pod's namespace.
@@ -41,7 +33,7 @@ fn make(
     let mut outcomes = host
         .batch(vec![
             message::create_veth(spec, netns.as_fd(), bridge),
-            message::set_port(spec),
+            message::set_port(&spec.host_link, Some(&spec.alias), spec.hairpin, spec.isolated),
             message::link_by_name(&spec.host_link),
         ])?
         .into_iter();
@@ -95,9 +87,7 @@ fn configure(pod: &mut Socket, spec: &PodLinkSpec, host_link: &Link) -> Result<P
         || KernelError::new(Errno::ENODEV as i32, "find the other end of link", spec.host_link.as_str());
     let index = host_link.peer_index.ok_or_else(missing)?;
     let host_mac = host_link.mac.ok_or_else(missing)?;
-    if spec.accept_ra_off {
-        ipv6::ignore_router_advertisements(&spec.ifname)?;
-    }
+    ipv6::ignore_router_advertisements(&spec.ifname)?;
     if spec.addresses.iter().any(|address| address.addr().is_ipv6()) {
         ipv6::enable(&spec.ifname)?;
     }

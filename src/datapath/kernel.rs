@@ -1,16 +1,19 @@
 //! The async handle to the kernel's threads.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 
 use tokio::sync::mpsc as channel;
 
+use super::conntrack::Stale;
 use super::monitor::Monitor;
 use super::reaper::Delete;
 use super::worker::{ask, queue};
 use super::{
-    AttachError, BridgeReport, BridgeSpec, Change, KernelError, Link, PodLink, PodLinkSpec, PodView, links,
-    namespace_jobs, reaper,
+    AttachError, BridgeReport, BridgeSpec, Change, ElementBatch, KernelError, Link, Loopback6, PodLink,
+    PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, TableFamily, UpdateError, links, namespace_jobs,
+    nft_jobs, reaper, sysctl,
 };
 
 /// The handle: cheap to clone, usable from any task. The threads end when the last one is dropped.
@@ -26,6 +29,7 @@ struct Inner {
     links: mpsc::Sender<links::Job>,
     reaper: mpsc::Sender<Delete>,
     namespaces: mpsc::Sender<namespace_jobs::Job>,
+    nft: mpsc::Sender<nft_jobs::Job>,
     monitor: Monitor,
 }
 
@@ -47,8 +51,11 @@ impl Kernel {
         for number in 0..workers.max(1) {
             namespace_jobs::start(number, jobs.clone(), reaper.clone())?;
         }
-        let monitor = Monitor::start()?;
-        Ok(Self { inner: Arc::new(Inner { links, reaper, namespaces, monitor }) })
+        let (nft, nft_jobs) = queue();
+        let touched = Arc::default();
+        nft_jobs::start(nft_jobs, Arc::clone(&touched))?;
+        let monitor = Monitor::start(touched)?;
+        Ok(Self { inner: Arc::new(Inner { links, reaper, namespaces, nft, monitor }) })
     }
 
     /// Makes the bridge be as the specification says: creates it, or adopts one that is there and repairs
@@ -106,7 +113,28 @@ impl Kernel {
         ask(&self.inner.links, "look up link", name, job).await?
     }
 
-    /// Everything that changes in the node's links and addresses from now on. The receiver must be read:
+    /// Whether the node has a link of that name.
+    pub async fn link_exists(&self, name: &str) -> Result<bool, KernelError> {
+        Ok(self.link(name).await?.is_some())
+    }
+
+    /// Makes a pod's host end a port of the bridge again, with its flags as a port, and up.
+    pub async fn enslave(
+        &self,
+        name: &str,
+        bridge: &str,
+        hairpin: bool,
+        isolated: bool,
+    ) -> Result<(), KernelError> {
+        let port = links::Port { name: name.to_owned(), bridge: bridge.to_owned(), hairpin, isolated };
+        ask(&self.inner.links, "make a port of the bridge of link", name, |reply| {
+            links::Job::Port(port, reply)
+        })
+        .await?
+    }
+
+    /// Everything that changes from now on in the node's links and addresses, and in our nftables tables by
+    /// others. The receiver must be read:
     /// what is not read is kept.
     pub fn watch(&self) -> Result<channel::UnboundedReceiver<Change>, KernelError> {
         Ok(self.inner.monitor.watch())
@@ -121,5 +149,70 @@ impl Kernel {
     /// A round trip through the links' thread and the kernel.
     pub async fn ping(&self) -> Result<(), KernelError> {
         ask(&self.inner.links, "reach", "the kernel", links::Job::Ping).await?
+    }
+
+    /// Gives settings under `/proc/sys/net` their values on the node. Goes on after a failure; gives what
+    /// was changed and what failed.
+    pub async fn ensure_sysctls(
+        &self,
+        settings: Vec<(String, String)>,
+    ) -> Result<(Vec<sysctl::Change>, Vec<KernelError>), KernelError> {
+        let job = |reply| links::Job::Sysctls(settings, reply);
+        ask(&self.inner.links, "set", "the node's sysctls", job).await
+    }
+
+    /// Makes the local route by which host ports answer on `::1`; true if it was missing.
+    pub async fn ensure_loopback6(&self, route: Loopback6) -> Result<bool, KernelError> {
+        let bridge = route.bridge.clone();
+        ask(&self.inner.links, "add local route on", &bridge, |reply| links::Job::Loopback6(route, reply))
+            .await?
+    }
+
+    /// Applies a ruleset text, whole or not at all. An error holds nft's own words.
+    pub async fn apply_ruleset(&self, text: String) -> Result<(), KernelError> {
+        let job = |reply| nft_jobs::Job::Apply(text, reply);
+        ask(&self.inner.nft, "apply", "the nftables ruleset", job).await?
+    }
+
+    /// Commits a batch of elements, all of it or nothing.
+    pub async fn update_elements(&self, batch: ElementBatch) -> Result<(), UpdateError> {
+        let job = |reply| nft_jobs::Job::Update(batch, reply);
+        match ask(&self.inner.nft, "change elements of", "the nftables table", job).await {
+            Ok(result) => result,
+            Err(error) => Err(UpdateError {
+                refusals: vec![Refusal { element: None, kind: RefusalKind::Other, error }],
+            }),
+        }
+    }
+
+    /// Whether our table of family `inet` is there and nobody else changed any table of ours since the
+    /// last ruleset was applied.
+    pub async fn table_intact(&self) -> Result<bool, KernelError> {
+        ask(&self.inner.nft, "look up", "the nftables table", nft_jobs::Job::Intact).await?
+    }
+
+    /// Whether our table of that family is there.
+    pub async fn table_present(&self, family: TableFamily) -> Result<bool, KernelError> {
+        let job = |reply| nft_jobs::Job::Present(family, reply);
+        ask(&self.inner.nft, "look up", "the nftables table", job).await?
+    }
+
+    /// Whether this kernel has nftables tables of family `bridge`.
+    pub async fn has_bridge_tables(&self) -> Result<bool, KernelError> {
+        ask(&self.inner.nft, "try", "a bridge table", nft_jobs::Job::BridgeTables).await
+    }
+
+    /// Where a host port leads now: the holder's address and port. None: nobody has it.
+    pub async fn holder(&self, port_map: PortMap) -> Result<Option<(IpAddr, u16)>, KernelError> {
+        let job = |reply| nft_jobs::Job::Holder(Box::new(port_map), reply);
+        ask(&self.inner.nft, "look up", "the holder of a host port", job).await?
+    }
+
+    /// Forgets the stale flows of UDP host ports; gives how many there were. See [`conntrack::flush`].
+    ///
+    /// [`conntrack::flush`]: super::conntrack::flush
+    pub async fn flush_flows(&self, port_maps: Vec<PortMap>, stale: Stale) -> Result<usize, KernelError> {
+        let job = |reply| nft_jobs::Job::Flush(port_maps, stale, reply);
+        ask(&self.inner.nft, "forget", "stale UDP flows", job).await?
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::socket::Socket;
 use super::worker::{self, Queue};
-use super::{BridgeReport, BridgeSpec, KernelError, Link, bridge, message, parse};
+use super::{BridgeReport, BridgeSpec, KernelError, Link, Loopback6, bridge, message, parse, sysctl};
 
 type Reply<T> = oneshot::Sender<Result<T, KernelError>>;
 
@@ -16,7 +16,18 @@ pub(super) enum Job {
     All(Reply<Vec<Link>>),
     One(String, Reply<Option<Link>>),
     Uplink(Reply<Option<(String, u32)>>),
+    Port(Port, Reply<()>),
+    Sysctls(Vec<(String, String)>, oneshot::Sender<(Vec<sysctl::Change>, Vec<KernelError>)>),
+    Loopback6(Loopback6, Reply<bool>),
     Ping(Reply<()>),
+}
+
+/// A link that is to be a port of a bridge.
+pub(super) struct Port {
+    pub(super) name: String,
+    pub(super) bridge: String,
+    pub(super) hairpin: bool,
+    pub(super) isolated: bool,
 }
 
 /// Starts the thread.
@@ -36,7 +47,44 @@ fn serve(socket: &mut Socket, job: Job) {
         Job::All(reply) => drop(reply.send(all(socket))),
         Job::One(name, reply) => drop(reply.send(find(socket, &name))),
         Job::Uplink(reply) => drop(reply.send(uplink(socket))),
+        Job::Port(port, reply) => drop(reply.send(enslave(socket, &port))),
+        Job::Sysctls(settings, reply) => {
+            let settings = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            drop(reply.send(sysctl::ensure(settings)));
+        }
+        Job::Loopback6(route, reply) => drop(reply.send(loopback6(socket, &route))),
         Job::Ping(reply) => drop(reply.send(socket.one(message::link_by_index(message::LOOPBACK)).map(drop))),
+    }
+}
+
+/// The index of the bridge of that name.
+pub(super) fn bridge_index(socket: &mut Socket, name: &str) -> Result<u32, KernelError> {
+    match find(socket, name)? {
+        Some(Link { kind: Some(kind), index, .. }) if kind == "bridge" => Ok(index),
+        Some(_) => Err(KernelError::new(nix::libc::EOPNOTSUPP, "use as bridge the link", name)),
+        None => Err(KernelError::new(nix::libc::ENODEV, "use bridge", name)),
+    }
+}
+
+fn enslave(socket: &mut Socket, port: &Port) -> Result<(), KernelError> {
+    let bridge = bridge_index(socket, &port.bridge)?;
+    let link = find(socket, &port.name)?
+        .ok_or_else(|| KernelError::new(nix::libc::ENODEV, "look up link", port.name.as_str()))?;
+    // One after the other: the flags are a port's, and the kernel takes them only when it is one.
+    let requests = vec![
+        message::set_master(link.index, &port.name, bridge),
+        message::set_port(&port.name, None, port.hairpin, port.isolated),
+        message::set_up(link.index, &port.name),
+    ];
+    socket.batch(requests)?.into_iter().try_for_each(|outcome| outcome.map(drop))
+}
+
+fn loopback6(socket: &mut Socket, route: &Loopback6) -> Result<bool, KernelError> {
+    let bridge = bridge_index(socket, &route.bridge)?;
+    match socket.one(message::add_loopback6(bridge, &route.bridge, route.priority)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_exists() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -20,6 +20,8 @@ use super::{PodLinkSpec, PodRoute};
 
 /// The main routing table.
 pub(super) const MAIN_TABLE: u32 = 254;
+/// The table of the node's own addresses.
+const LOCAL_TABLE: u8 = 255;
 /// Every namespace's loopback has this index.
 pub(super) const LOOPBACK: u32 = 1;
 
@@ -98,23 +100,24 @@ pub(super) fn create_veth(spec: &PodLinkSpec, namespace: BorrowedFd<'_>, bridge:
     request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, "create link", object)
 }
 
-/// What a link takes only once it exists: the alias, and its settings as a port of the bridge.
-pub(super) fn set_port(spec: &PodLinkSpec) -> Request {
-    let port = InfoPortData::BridgePort(vec![
-        InfoBridgePort::HairpinMode(spec.hairpin),
-        InfoBridgePort::Isolated(spec.isolated),
-    ]);
-    let attributes = vec![
-        named(&spec.host_link),
-        LinkAttribute::IfAlias(spec.alias.clone()),
-        LinkAttribute::LinkInfo(vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(port)]),
+/// What a link takes only once it exists: an alias, and its settings as a port of its bridge.
+pub(super) fn set_port(name: &str, alias: Option<&str>, hairpin: bool, isolated: bool) -> Request {
+    let port = vec![InfoBridgePort::HairpinMode(hairpin), InfoBridgePort::Isolated(isolated)];
+    let mut attributes = vec![
+        named(name),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::PortKind(InfoPortKind::Bridge),
+            LinkInfo::PortData(InfoPortData::BridgePort(port)),
+        ]),
     ];
-    request(
-        RouteNetlinkMessage::NewLink(link_message(0, attributes)),
-        0,
-        "set alias and port flags of link",
-        spec.host_link.as_str(),
-    )
+    attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+    let message = RouteNetlinkMessage::NewLink(link_message(0, attributes));
+    request(message, 0, "set alias and port flags of link", name)
+}
+
+/// A link a port of a bridge.
+pub(super) fn set_master(index: u32, name: &str, bridge: u32) -> Request {
+    change(index, LinkAttribute::Controller(bridge), "make a port of the bridge of link", name)
 }
 
 /// A bridge with its MAC, down.
@@ -249,6 +252,27 @@ pub(super) fn add_route(index: u32, name: &str, route: &PodRoute, on_link: bool)
         NLM_F_CREATE | NLM_F_EXCL,
         "add route",
         format!("to {}{by} on {name}", route.dst),
+    )
+}
+
+/// A local route for `::1` on a link, behind the loopback's own.
+pub(super) fn add_loopback6(index: u32, name: &str, priority: u32) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet6;
+    message.header.destination_prefix_length = 128;
+    message.header.table = LOCAL_TABLE;
+    message.header.protocol = RouteProtocol::Boot;
+    message.header.kind = RouteType::Local;
+    message.attributes = vec![
+        RouteAttribute::Destination(route_address(std::net::Ipv6Addr::LOCALHOST.into())),
+        RouteAttribute::Oif(index),
+        RouteAttribute::Priority(priority),
+    ];
+    request(
+        RouteNetlinkMessage::NewRoute(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+        "add local route to ::1 on",
+        name,
     )
 }
 

@@ -9,12 +9,10 @@
 //! It touches only what it is told to by name or index, never logs above debug, and every error carries the
 //! errno, the operation, the object and the kernel's own words ([`KernelError`]).
 
-mod attach;
-mod bridge;
 mod antispoof;
+mod attach;
 mod batch;
-/// Forgetting stale UDP flows.
-pub mod conntrack;
+mod bridge;
 mod elements;
 mod error;
 mod inspect;
@@ -25,12 +23,15 @@ mod message;
 mod monitor;
 mod namespace_jobs;
 mod nfnl;
+mod nft_jobs;
 mod parse;
 mod reaper;
 mod socket;
 mod types;
 mod worker;
 
+/// Forgetting stale UDP flows.
+pub mod conntrack;
 /// Network namespaces: opening, telling apart, entering and coming back.
 pub mod netns;
 /// nftables as a whole: applying, updating, watching.
@@ -46,7 +47,7 @@ pub use batch::{ElementBatch, Refusal, RefusalKind, UpdateError};
 pub use elements::{Element, PodPort, PortMap, Protocol, Set, TABLE, TableFamily, link_local};
 pub use error::{KernelError, Result};
 pub use kernel::Kernel;
+pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};
 pub use types::{
     AttachError, BridgeReport, BridgeSpec, Change, Link, LinkView, PodLink, PodLinkSpec, PodRoute, PodView,
 };
-pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};

@@ -1,7 +1,9 @@
 //! The thread that listens to what changes in the kernel, by whomever, and tells everyone who watches.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
@@ -10,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::mpsc;
 
+use super::nft::{self, TableEvent};
 use super::socket::{BUFFER, Messages, receive};
 use super::{Change, KernelError, parse, worker};
 
@@ -24,6 +27,9 @@ const RTM_DELADDR: u16 = 21;
 /// Room for the events of some thousand links; the kernel charges it only while it is in use.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
+/// A failure that does not go away must not spin.
+const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
+
 type Watchers = Arc<Mutex<Vec<mpsc::UnboundedSender<Change>>>>;
 
 /// The running monitor.
@@ -34,27 +40,16 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts listening: nothing that happens after this returns is missed.
-    pub(super) fn start() -> Result<Self, KernelError> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind(&SocketAddr::new(0, 0))?;
-            for group in [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR] {
-                socket.add_membership(group)?;
-            }
-            socket.set_non_blocking(true)?;
-            // Beyond the node's limit where that is allowed; without it there are only more Resyncs.
-            if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
-                setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
-            }
-            Ok(socket)
-        };
+    /// Starts listening: nothing that happens after this returns is missed. `touched` is set when somebody
+    /// else changes a table of ours.
+    pub(super) fn start(touched: Arc<AtomicBool>) -> Result<Self, KernelError> {
         let fail = |error: std::io::Error| KernelError::from_io(&error, "listen to", "the kernel's changes");
-        let socket = open().map_err(fail)?;
+        let socket = subscribe(RECEIVE_BUFFER).map_err(fail)?;
+        let tables = nft::Monitor::open()?;
         let (stopped, stop) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| fail(errno.into()))?;
         let watchers = Watchers::default();
         let told = Arc::clone(&watchers);
-        worker::spawn("hc-monitor", move || listen(&socket, &stopped, &told))?;
+        worker::spawn("hc-monitor", move || listen(&socket, tables, &stopped, &told, &touched))?;
         Ok(Self { watchers, _stop: stop })
     }
 
@@ -66,24 +61,73 @@ impl Monitor {
     }
 }
 
-fn listen(socket: &Socket, stopped: &OwnedFd, watchers: &Watchers) {
+fn subscribe(buffer: usize) -> std::io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind(&SocketAddr::new(0, 0))?;
+    // Beyond the node's limit where that is allowed; without it there are only more Resyncs.
+    if setsockopt(&socket, sockopt::RcvBufForce, &buffer).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &buffer)?;
+    }
+    socket.set_non_blocking(true)?;
+    for group in [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR] {
+        socket.add_membership(group)?;
+    }
+    Ok(socket)
+}
+
+fn listen(
+    socket: &Socket,
+    mut tables: nft::Monitor,
+    stopped: &OwnedFd,
+    watchers: &Watchers,
+    touched: &AtomicBool,
+) {
     let mut buffer = vec![0; BUFFER];
     loop {
-        let mut ready =
-            [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
+        let mut ready = [socket.as_fd(), tables.as_fd(), stopped.as_fd()]
+            .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
+        if !matches!(poll(&mut ready, PollTimeout::NONE), Ok(_) | Err(Errno::EINTR)) {
+            std::thread::sleep(AFTER_A_FAILURE);
         }
-        if ready[1].any() == Some(true) {
+        let [links_ready, tables_ready, stop] = ready.map(|one| one.any() == Some(true));
+        if stop {
             return;
         }
-        match receive(socket, &mut buffer) {
-            Ok(length) => tell(watchers, changes(&buffer[..length])),
-            Err(Errno::EAGAIN) => {}
-            // ENOBUFS: the buffer ran over. Whatever else it is, events may be missing.
-            Err(_) => tell(watchers, std::iter::once(Change::Resync)),
+        if links_ready {
+            hear_links(socket, &mut buffer, watchers);
         }
+        if tables_ready {
+            match tables.read() {
+                Ok(events) => tell(watchers, events.into_iter().map(|event| rules_change(event, touched))),
+                Err(_) => {
+                    tell(watchers, std::iter::once(Change::Resync));
+                    std::thread::sleep(AFTER_A_FAILURE);
+                }
+            }
+        }
+    }
+}
+
+fn hear_links(socket: &Socket, buffer: &mut Vec<u8>, watchers: &Watchers) {
+    match receive(socket, buffer) {
+        Ok(length) => tell(watchers, changes(&buffer[..length])),
+        Err(Errno::EAGAIN) => {}
+        // The kernel's queue ran over, or one event was larger than the buffer.
+        Err(Errno::ENOBUFS | Errno::EMSGSIZE) => tell(watchers, std::iter::once(Change::Resync)),
+        Err(_) => {
+            tell(watchers, std::iter::once(Change::Resync));
+            std::thread::sleep(AFTER_A_FAILURE);
+        }
+    }
+}
+
+fn rules_change(event: TableEvent, touched: &AtomicBool) -> Change {
+    match event {
+        TableEvent::Deleted(_) | TableEvent::Changed(_) => {
+            touched.store(true, Ordering::SeqCst);
+            Change::Rules
+        }
+        TableEvent::Resync => Change::Resync,
     }
 }
 
@@ -96,7 +140,11 @@ fn tell(watchers: &Watchers, changes: impl Iterator<Item = Change>) {
 
 fn changes(datagram: &[u8]) -> impl Iterator<Item = Change> {
     Messages::new(datagram).filter_map(|message| match message.kind {
-        RTM_NEWLINK => link(message.body).map(|link| Change::Link(Box::new(link))),
+        RTM_NEWLINK => link(message.body).map(|link| Change::LinkChanged {
+            index: link.index,
+            name: link.name.clone(),
+            link: Box::new(link),
+        }),
         RTM_DELLINK => {
             link(message.body).map(|link| Change::LinkRemoved { index: link.index, name: link.name })
         }
@@ -139,8 +187,28 @@ mod tests {
     }
 
     #[test]
+    fn events_that_did_not_fit_are_told_as_a_resync() {
+        let told = std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let socket = subscribe(1).unwrap();
+            let mut requests = super::super::socket::Socket::open().unwrap();
+            for number in 0..50 {
+                requests.one(super::super::message::create_bridge(&format!("b{number}"), [2; 6])).unwrap();
+            }
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            let watchers = Watchers::new(Mutex::new(vec![sender]));
+            let mut buffer = vec![0; BUFFER];
+            (0..100).for_each(|_| hear_links(&socket, &mut buffer, &watchers));
+            std::iter::from_fn(|| receiver.try_recv().ok()).collect::<Vec<_>>()
+        })
+        .join()
+        .unwrap();
+        assert_eq!(told.iter().filter(|change| **change == Change::Resync).count(), 1, "{told:?}");
+    }
+
+    #[test]
     fn the_thread_ends_with_the_monitor_and_a_deaf_watcher_is_forgotten() {
-        let monitor = Monitor::start().unwrap();
+        let monitor = Monitor::start(Arc::default()).unwrap();
         drop(monitor.watch());
         tell(&monitor.watchers, std::iter::once(Change::Resync));
         assert!(monitor.watchers.lock().unwrap().is_empty());

@@ -32,8 +32,8 @@ pub struct BridgeReport {
     pub other_addresses: Vec<IpNet>,
 }
 
-/// A route in a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A route in a pod; by default the IPv4 default route on the link.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodRoute {
     /// Destination; a zero-length prefix is the default route.
     pub dst: IpNet,
@@ -47,7 +47,8 @@ pub struct PodRoute {
     pub advmss: Option<u32>,
 }
 
-/// A pod's link: a veth pair whose host end is a port of a bridge.
+/// A pod's link: a veth pair whose host end is a port of a bridge. The pod's end ignores router
+/// advertisements, from before it goes up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodLinkSpec {
     /// Name of the host end.
@@ -70,8 +71,6 @@ pub struct PodLinkSpec {
     pub hairpin: bool,
     /// Whether the pod's port may not talk to other isolated ports.
     pub isolated: bool,
-    /// Whether the pod shall ignore router advertisements, from before its link goes up.
-    pub accept_ra_off: bool,
 }
 
 /// A pod's link, made.
@@ -157,8 +156,15 @@ pub struct PodView {
 /// Something in the kernel changed, by whomever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A link is there, new or changed; this is how it is now.
-    Link(Box<Link>),
+    /// A link is there, new or changed.
+    LinkChanged {
+        /// Its index.
+        index: u32,
+        /// Its name now.
+        name: String,
+        /// How it is now.
+        link: Box<Link>,
+    },
     /// A link is gone from the node's namespace (deleted, or moved away).
     LinkRemoved {
         /// Index it had.
@@ -180,15 +186,8 @@ pub enum Change {
         /// The address.
         address: IpNet,
     },
-    /// The rules of an nftables table changed (one event per transaction and table).
-    Table {
-        /// `inet`, `ip`, `ip6`, …
-        family: String,
-        /// The table's name.
-        name: String,
-        /// Whether the table itself was deleted.
-        removed: bool,
-    },
+    /// Somebody else changed or deleted a table of ours in nftables: apply the ruleset again.
+    Rules,
     /// Events were lost: look at everything again.
     Resync,
 }

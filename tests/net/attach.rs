@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::task::Poll;
 use std::time::Duration;
 
 use hostcni::datapath::{AttachError, KernelError, PodRoute};
@@ -248,10 +249,15 @@ fn an_attach_that_nobody_waits_for_any_more_leaves_nothing() {
         }
         let pod = Pod::new();
         node.run(async {
-            let attach = std::pin::pin!(node.kernel.attach(pod_spec(7), pod.descriptor()));
-            // Polled once, so that the work has begun, then given up before the answer is looked at.
-            let _ = tokio::time::timeout(Duration::ZERO, attach).await;
-            std::thread::sleep(Duration::from_millis(50));
+            let mut attach = std::pin::pin!(node.kernel.attach(pod_spec(7), pod.descriptor()));
+            // Polled until the work has begun, then given up before the answer is looked at.
+            let begun =
+                std::future::poll_fn(|context| Poll::Ready(attach.as_mut().poll(context).is_pending()));
+            if begun.await {
+                std::thread::sleep(Duration::from_millis(50));
+            } else {
+                node.kernel.delete_link("hcpod7").await.unwrap();
+            }
         });
         eventually("the link is gone by itself", || links() == [BRIDGE, "lo"]);
     });
@@ -342,13 +348,13 @@ fn many_pods_at_once_each_get_their_own_link() {
             let mut open = tasks;
             std::future::poll_fn(|context| {
                 open.retain_mut(|task| match task.as_mut().poll(context) {
-                    std::task::Poll::Ready(result) => {
+                    Poll::Ready(result) => {
                         result.unwrap();
                         false
                     }
-                    std::task::Poll::Pending => true,
+                    Poll::Pending => true,
                 });
-                if open.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+                if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
         });

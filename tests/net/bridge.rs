@@ -152,3 +152,52 @@ fn the_nodes_links_are_told_with_what_identifies_them() {
         node.run(node.kernel.ping()).unwrap();
     });
 }
+
+#[test]
+fn a_pods_link_goes_back_under_its_bridge() {
+    on_a_node(|node| {
+        node.bridge();
+        let pod = Pod::new();
+        node.attach(&pod, 7);
+        ip(&format!("link delete {BRIDGE}"));
+        node.bridge();
+        let bridge = node.run(node.kernel.link(BRIDGE)).unwrap().unwrap().index;
+        ip("link set hcpod7 down");
+        node.run(node.kernel.enslave("hcpod7", BRIDGE, true, true)).unwrap();
+        let link = &ip("link show dev hcpod7")[0];
+        assert_eq!(link["master"], BRIDGE);
+        assert_eq!(link["linkinfo"]["info_slave_data"]["hairpin"], true);
+        assert_eq!(link["linkinfo"]["info_slave_data"]["isolated"], true);
+        assert!(link["flags"].as_array().unwrap().contains(&"UP".into()));
+        assert_eq!(link["ifalias"], "hostcni:net/container7/eth0");
+        let seen = node.run(node.kernel.link("hcpod7")).unwrap().unwrap();
+        assert_eq!(seen.master, Some(bridge));
+        assert!(node.run(node.kernel.link_exists("hcpod7")).unwrap());
+        let error = node.run(node.kernel.enslave("hcpod8", BRIDGE, true, true)).unwrap_err();
+        assert!(error.is_missing());
+    });
+}
+
+#[test]
+fn the_local_route_for_host_ports_on_the_loopback_is_made_once() {
+    on_a_node(|node| {
+        node.bridge();
+        let route = hostcni::datapath::Loopback6 { bridge: BRIDGE.into(), priority: 2048 };
+        assert_eq!(node.run(node.kernel.ensure_loopback6(route.clone())), Ok(true));
+        assert_eq!(node.run(node.kernel.ensure_loopback6(route)), Ok(false));
+        let shown = ip(&format!("-6 route show table local ::1/128 dev {BRIDGE}"));
+        assert_eq!((&shown[0]["type"], &shown[0]["metric"]), (&"local".into(), &2048.into()));
+    });
+}
+
+#[test]
+fn sysctls_are_set_on_the_node_and_each_failure_is_told() {
+    on_a_node(|node| {
+        let settings = [("ipv4/ip_forward", "1"), ("ipv4/nowhere", "1"), ("ipv6/conf/all/forwarding", "1")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let (changes, errors) = node.run(node.kernel.ensure_sysctls(settings)).unwrap();
+        assert_eq!((changes.len(), errors.len()), (2, 1), "{changes:?} {errors:?}");
+        assert_eq!(crate::support::sysctl("ipv4/ip_forward"), "1");
+        assert_eq!(crate::support::sysctl("ipv6/conf/all/forwarding"), "1");
+    });
+}

@@ -32,7 +32,7 @@ fn a_link_that_comes_is_told_with_its_alias_and_one_that_goes_with_its_pod_is_to
         let pod = Pod::new();
         let made = node.attach(&pod, 7);
         until(node, &mut watch, |change| {
-            matches!(change, Change::Link(link)
+            matches!(change, Change::LinkChanged { link, .. }
                 if link.index == made.host_index && link.alias.as_deref() == Some("hostcni:net/container7/eth0"))
         });
         drop(pod);
@@ -50,12 +50,15 @@ fn a_port_that_leaves_the_bridge_is_changed_and_not_removed() {
         let mut watch = node.kernel.watch().unwrap();
         ip("link set hcpod7 nomaster");
         ip("link add last type bridge");
-        let seen =
-            until(node, &mut watch, |change| matches!(change, Change::Link(link) if link.name == "last"));
+        let seen = until(
+            node,
+            &mut watch,
+            |change| matches!(change, Change::LinkChanged { link, .. } if link.name == "last"),
+        );
         assert!(!seen.iter().any(|change| is_removal(change, "hcpod7")), "{seen:?}");
         assert!(
             seen.iter().any(|change| {
-                matches!(change, Change::Link(link) if link.name == "hcpod7" && link.master.is_none())
+                matches!(change, Change::LinkChanged { link, .. } if link.name == "hcpod7" && link.master.is_none())
             }),
             "{seen:?}"
         );
@@ -87,7 +90,11 @@ fn every_watcher_is_told_and_one_that_left_disturbs_nobody() {
         drop(node.kernel.watch().unwrap());
         ip("link add one type bridge");
         for watch in &mut watches {
-            until(node, watch, |change| matches!(change, Change::Link(link) if link.name == "one"));
+            until(
+                node,
+                watch,
+                |change| matches!(change, Change::LinkChanged { link, .. } if link.name == "one"),
+            );
         }
     });
 }
