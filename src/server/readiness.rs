@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn run<T>(test: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(false).build().unwrap().block_on(test)
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
     }
 
     #[test]
