@@ -70,7 +70,8 @@ fn rooms_use_only_the_rooms_they_may() {
     let mut wrong = Vec::new();
     for (name, text) in sources() {
         let Some((room, _)) = name.split_once('/') else { continue };
-        let (_, allowed) = ARROWS.iter().find(|(it, _)| *it == room).unwrap_or_else(|| panic!("unknown room {room}"));
+        let (_, allowed) =
+            ARROWS.iter().find(|(it, _)| *it == room).unwrap_or_else(|| panic!("unknown room {room}"));
         for used in text.split("crate::").skip(1) {
             let used: String = used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             if rooms.contains(used.as_str()) && used != room && !allowed.contains(&used.as_str()) {

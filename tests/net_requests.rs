@@ -42,7 +42,8 @@ impl Server {
             at("spool")
         );
         fs::create_dir_all(directory.path().join("etc/hostcni")).expect("below a directory of our own");
-        fs::write(directory.path().join("etc/hostcni/config.toml"), settings).expect("below a directory of our own");
+        fs::write(directory.path().join("etc/hostcni/config.toml"), settings)
+            .expect("below a directory of our own");
         let config = json!({
             "cniVersion": "1.1.0", "name": "test", "type": "hostcni",
             "socket": at("cni.sock"), "spool": at("spool"),
@@ -69,7 +70,10 @@ impl Server {
     }
 
     fn wait_ready(&self) {
-        let output = Command::new(HOSTCNI).args(["wait-ready", "--timeout", "60s", "--socket"]).arg(self.socket()).output();
+        let output = Command::new(HOSTCNI)
+            .args(["wait-ready", "--timeout", "60s", "--socket"])
+            .arg(self.socket())
+            .output();
         let output = output.expect("hostcni runs");
         assert!(output.status.success(), "{}\n{}", observe::both(&output), self.log());
     }
@@ -111,7 +115,10 @@ impl Server {
 
     /// The node's ends of pods' links.
     fn veths(&self) -> Vec<String> {
-        observe::links(&self.node).into_iter().filter(|link| link.starts_with("hc") && link != "hostcni0").collect()
+        observe::links(&self.node)
+            .into_iter()
+            .filter(|link| link.starts_with("hc") && link != "hostcni0")
+            .collect()
     }
 
     #[track_caller]
@@ -364,7 +371,8 @@ fn gc_removes_exactly_what_is_not_listed_and_refuses_a_missing_list() {
     };
     assert_eq!(gc(None).code(), 7);
     assert_eq!(server.veths().len(), 4);
-    gc(Some(json!([{"containerID": "pod1", "ifname": "eth0"}, {"containerID": "pod3", "ifname": "eth0"}]))).result();
+    gc(Some(json!([{"containerID": "pod1", "ifname": "eth0"}, {"containerID": "pod3", "ifname": "eth0"}])))
+        .result();
     assert_eq!(server.used(), [2, 2]);
     assert!(ping(&pods[1], "10.128.0.1") && !ping(&pods[0], "10.128.0.1"));
     gc(Some(json!([]))).result();
@@ -376,11 +384,10 @@ fn two_hundred_pods_at_once_get_two_hundred_addresses_and_leave_nothing() {
     let server = Server::new();
     let pods: Vec<Namespace> = (0..200).map(|_| Namespace::new()).collect();
     let name = |number: usize| format!("pod{number}");
-    let addresses: HashSet<String> = at_once(16, 200, |number| {
-        server.add(&name(number), &pods[number]).addresses().remove(0)
-    })
-    .into_iter()
-    .collect();
+    let addresses: HashSet<String> =
+        at_once(16, 200, |number| server.add(&name(number), &pods[number]).addresses().remove(0))
+            .into_iter()
+            .collect();
     assert_eq!(addresses.len(), 200);
     assert_eq!(server.veths().len(), 200);
     at_once(16, 200, |number| server.del(&name(number), &pods[number].path().display().to_string()).result());
@@ -421,7 +428,10 @@ fn a_plugin_that_is_killed_during_its_add_leaves_nothing() {
     }
     // What was answered before the kill is the runtime's to delete; everything else is undone by itself.
     wait::until("nothing half-made to be left", || {
-        server.attachments().iter().all(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"ready\"")))
+        server
+            .attachments()
+            .iter()
+            .all(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"ready\"")))
     });
     for number in 0..pods.len() {
         server.del(&format!("pod{number}"), "").result();
@@ -437,7 +447,9 @@ fn results_and_errors_come_in_the_version_asked_for() {
         let mut config = server.config.clone();
         config["cniVersion"] = json!(version);
         let call = |command: &str, netns: &str| {
-            Call::new(command, &format!("v{version}"), &config.to_string()).through(HOSTCNI).with("CNI_NETNS", netns)
+            Call::new(command, &format!("v{version}"), &config.to_string())
+                .through(HOSTCNI)
+                .with("CNI_NETNS", netns)
         };
         let result = call("ADD", &pod.path().display().to_string()).send(&Here).result();
         assert_eq!(result["cniVersion"], version);
@@ -542,7 +554,9 @@ fn the_bridge_and_the_rules_are_repaired_when_somebody_removes_them() {
     server.add("one", &one).result();
     server.add("two", &two).result();
     server.node.ok("nft flush ruleset");
-    wait::until("the table to be back", || !observe::nft(&server.node).iter().all(|it| it["table"].is_null()));
+    wait::until("the table to be back", || {
+        !observe::nft(&server.node).iter().all(|it| it["table"].is_null())
+    });
     server.node.ok("ip link delete hostcni0");
     wait::until("pods to reach each other again", || ping(&one, "10.128.0.1") && ping(&two, "fd01::1"));
     server.node.ok("ip address del 10.128.0.1/23 dev hostcni0");
@@ -554,10 +568,15 @@ fn the_bridge_and_the_rules_are_repaired_when_somebody_removes_them() {
 #[test]
 fn nothing_of_others_is_touched() {
     let node_before = |server: &Server| {
-        (server.node.ok("nft list tables | grep -v hostcni || true"), observe::addresses(&server.node, "other0"))
+        (
+            server.node.ok("nft list tables | grep -v hostcni || true"),
+            observe::addresses(&server.node, "other0"),
+        )
     };
     let mut server = Server::new();
-    server.node.ok("ip link add other0 type bridge; ip address add 192.0.2.1/24 dev other0; ip link set other0 up");
+    server
+        .node
+        .ok("ip link add other0 type bridge; ip address add 192.0.2.1/24 dev other0; ip link set other0 up");
     server.node.ok("ip link add hcother type veth peer name hcpeer; nft add table inet other");
     let before = node_before(&server);
     let pod = Namespace::new();

@@ -23,4 +23,5 @@ pub fn connect(socket: &Socket) -> anyhow::Result<(Client, Instant)> {
 }
 
 /// The words for an answer that did not come.
-pub const NO_ANSWER: &str = "the server took the connection but did not answer: see `systemctl status hostcni`";
+pub const NO_ANSWER: &str =
+    "the server took the connection but did not answer: see `systemctl status hostcni`";

@@ -40,8 +40,11 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
         lines.push(("Last error", status.last_error.clone()));
     }
     for network in &status.networks {
-        let unable =
-            if network.able || !status.ready { String::new() } else { format!(", unable to add: {}", network.reason) };
+        let unable = if network.able || !status.ready {
+            String::new()
+        } else {
+            format!(", unable to add: {}", network.reason)
+        };
         lines.push(("Network", format!("{} ({} {}){unable}", network.name, network.driver, network.bridge)));
         lines.push(("  Conf", format!("{} ({})", network.conf.path, conf_words(&network.conf.state))));
         lines.push(("  Attachments", network.attachments.to_string()));
@@ -52,7 +55,8 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
         .iter()
         .flat_map(|network| network.ranges.iter().map(move |range| (network, range)))
         .map(|(network, range)| {
-            let count = |value: u64| if value == u64::MAX { "2^64 or more".to_owned() } else { value.to_string() };
+            let count =
+                |value: u64| if value == u64::MAX { "2^64 or more".to_owned() } else { value.to_string() };
             vec![network.name.clone(), range.subnet.clone(), count(range.used), count(range.free)]
         })
         .collect();

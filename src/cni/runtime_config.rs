@@ -46,22 +46,26 @@ pub enum Protocol {
 }
 
 /// A host port that leads to the container.
+///
+/// The spellings with a capital letter are those of go-cni, which containerd passes on as they are: Go reads and
+/// writes keys without regard to case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
     /// The port on the node, 1 to 65535.
-    #[serde(deserialize_with = "port")]
+    #[serde(alias = "HostPort", deserialize_with = "port")]
     pub host_port: u16,
     /// The port in the container, 1 to 65535.
-    #[serde(deserialize_with = "port")]
+    #[serde(alias = "ContainerPort", deserialize_with = "port")]
     pub container_port: u16,
     /// TCP unless it says otherwise.
-    #[serde(default)]
+    #[serde(default, alias = "Protocol")]
     pub protocol: Protocol,
     /// The node's address; any when absent.
     #[serde(
         default,
         rename = "hostIP",
+        alias = "HostIP",
         deserialize_with = "host_ip",
         skip_serializing_if = "Option::is_none"
     )]
@@ -73,9 +77,13 @@ pub struct PortMapping {
 #[serde(default, rename_all = "camelCase")]
 #[allow(missing_docs)] // CONVENTIONS.md's own names
 pub struct Bandwidth {
+    #[serde(alias = "IngressRate")]
     pub ingress_rate: u64,
+    #[serde(alias = "IngressBurst")]
     pub ingress_burst: u64,
+    #[serde(alias = "EgressRate")]
     pub egress_rate: u64,
+    #[serde(alias = "EgressBurst")]
     pub egress_burst: u64,
 }
 
@@ -148,6 +156,17 @@ mod tests {
         assert_eq!(config.port_mappings[2].host_ip, None);
         assert_eq!(config.ips[1].to_string(), "fd00::5/128");
         assert!(!config.bandwidth.unwrap().is_unlimited());
+    }
+
+    #[test]
+    fn containerds_spelling_is_read_too() {
+        let config = parse(
+            r#"{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":""}],
+                "bandwidth":{"IngressRate":1,"IngressBurst":2,"EgressRate":0,"EgressBurst":0}}"#,
+        )
+        .unwrap();
+        assert_eq!((config.port_mappings[0].host_port, config.port_mappings[0].container_port), (8080, 80));
+        assert_eq!(config.bandwidth.unwrap().ingress_rate, 1);
     }
 
     #[test]

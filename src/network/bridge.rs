@@ -14,7 +14,8 @@ use ipnet::IpNet;
 
 use crate::attachment::{self, Attachment, NetnsId, State, Store};
 use crate::cni::{
-    AddResult, AttachmentKey, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig, ValidAttachment,
+    AddResult, AttachmentKey, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig,
+    ValidAttachment,
 };
 use crate::datapath::{
     AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, PortMap, netns,
@@ -70,8 +71,13 @@ impl Bridge {
     }
 
     fn subnets(&self) -> Vec<IpNet> {
-        let mut subnets: Vec<IpNet> =
-            self.settings.ranges.iter().flat_map(|set| set.ranges()).map(|range| range.subnet().trunc()).collect();
+        let mut subnets: Vec<IpNet> = self
+            .settings
+            .ranges
+            .iter()
+            .flat_map(|set| set.ranges())
+            .map(|range| range.subnet().trunc())
+            .collect();
         subnets.sort_unstable();
         subnets.dedup();
         subnets
@@ -108,7 +114,8 @@ impl Bridge {
 
     /// Puts the host ends of running pods back under a bridge that somebody deleted.
     async fn enslave_all(&self) -> Vec<String> {
-        let links: Vec<String> = self.table.borrow().iter().map(|attachment| attachment.host_link.clone()).collect();
+        let links: Vec<String> =
+            self.table.borrow().iter().map(|attachment| attachment.host_link.clone()).collect();
         let mut changes = Vec::new();
         for link in links {
             match self
@@ -128,7 +135,13 @@ impl Bridge {
         let default = |lease: &Lease| {
             let gateway = lease.gateway?;
             let dst = if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-            Some(PodRoute { dst: dst.parse().ok()?, gateway: Some(gateway), priority: None, mtu: None, advmss: None })
+            Some(PodRoute {
+                dst: dst.parse().ok()?,
+                gateway: Some(gateway),
+                priority: None,
+                mtu: None,
+                advmss: None,
+            })
         };
         let configured = self.settings.routes.iter().map(|route| PodRoute {
             dst: route.dst,
@@ -293,7 +306,11 @@ impl Bridge {
             ips: leases
                 .iter()
                 .zip(&attachment.addresses)
-                .map(|(lease, address)| IpConfig { interface: Some(2), address: *address, gateway: lease.gateway })
+                .map(|(lease, address)| IpConfig {
+                    interface: Some(2),
+                    address: *address,
+                    gateway: lease.gateway,
+                })
                 .collect(),
             routes: routes
                 .iter()
@@ -312,7 +329,8 @@ impl Bridge {
     pub(super) async fn take_down(&self, key: &AttachmentKey) -> Result<Option<Attachment>, Error> {
         crate::step!("del.mark", Error::Unsupported("failpoint".to_owned()));
         let attachment = self.table.borrow_mut().deleting(key);
-        let link = attachment.as_ref().map_or_else(|| attachment::host_link_name(key), |it| it.host_link.clone());
+        let link =
+            attachment.as_ref().map_or_else(|| attachment::host_link_name(key), |it| it.host_link.clone());
         let mut errors = Vec::new();
         crate::step!("del.link", Error::Unsupported("failpoint".to_owned()));
         if let Err(error) = self.kernel.delete_link(&link).await {
@@ -332,9 +350,7 @@ impl Bridge {
         }
         match Error::collect(errors) {
             None => Ok(attachment),
-            Some(source) => {
-                Err(Error::StillThere { attachment: key.to_string(), source: Box::new(source) })
-            }
+            Some(source) => Err(Error::StillThere { attachment: key.to_string(), source: Box::new(source) }),
         }
     }
 
@@ -356,10 +372,19 @@ impl Bridge {
             .result
             .iter()
             .flat_map(|result| &result.routes)
-            .map(|route| PodRoute { dst: route.dst, gateway: route.gw, priority: None, mtu: None, advmss: None })
+            .map(|route| PodRoute {
+                dst: route.dst,
+                gateway: route.gw,
+                priority: None,
+                mtu: None,
+                advmss: None,
+            })
             .collect();
-        let expected =
-            check::Expected { attachment, bridge: (self.index.get(), &self.settings.bridge), routes: &routes };
+        let expected = check::Expected {
+            attachment,
+            bridge: (self.index.get(), &self.settings.bridge),
+            routes: &routes,
+        };
         let mut found = check::against_kernel(&expected, &view);
         found.extend(check::against_leases(attachment, &leased));
         Ok(found)
@@ -388,7 +413,9 @@ impl Bridge {
             .table
             .borrow()
             .iter()
-            .filter(|it| it.state != State::Pending && !valid.contains(&(&it.key.container_id, &it.key.ifname)))
+            .filter(|it| {
+                it.state != State::Pending && !valid.contains(&(&it.key.container_id, &it.key.ifname))
+            })
             .map(|it| it.key.clone())
             .collect();
         let mut errors = Vec::new();
@@ -422,7 +449,8 @@ impl Bridge {
             return Fate::NotOurs;
         };
         let _turn = self.queue.turn(&key).await;
-        let ready = self.table.borrow().get(&key).is_some_and(|it| it.state == State::Ready && it.host_link == *name);
+        let ready =
+            self.table.borrow().get(&key).is_some_and(|it| it.state == State::Ready && it.host_link == *name);
         // A DEL or a new ADD may have had its turn in between: look again before anything is freed.
         if !ready || self.kernel.link_exists(name).await.unwrap_or(true) {
             return Fate::NotOurs;
@@ -487,7 +515,11 @@ impl Driver for Bridge {
         Box::pin(self.attach(request))
     }
 
-    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only) -> Answer<'a, Result<Option<Attachment>, Error>> {
+    fn del<'a>(
+        &'a self,
+        key: &'a AttachmentKey,
+        only: Only,
+    ) -> Answer<'a, Result<Option<Attachment>, Error>> {
         Box::pin(async move {
             let _turn = self.queue.turn(key).await;
             if !self.table.borrow().matches(key, only) {

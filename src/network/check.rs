@@ -87,7 +87,11 @@ fn has_route(routes: &[PodRoute], wanted: &PodRoute) -> bool {
 }
 
 fn describe(route: &PodRoute) -> String {
-    let target = if route.dst.prefix_len() == 0 { "the default route".to_owned() } else { format!("route {}", route.dst) };
+    let target = if route.dst.prefix_len() == 0 {
+        "the default route".to_owned()
+    } else {
+        format!("route {}", route.dst)
+    };
     route.gateway.map_or(target.clone(), |gateway| format!("{target} via {gateway}"))
 }
 

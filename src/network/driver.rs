@@ -121,7 +121,8 @@ pub trait Driver {
     /// Attaches a pod. The same request again gives the same result.
     fn add(&self, request: AddRequest) -> Answer<'_, Result<Added, Error>>;
     /// Takes an attachment down, under its condition; that something is missing is no error.
-    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only) -> Answer<'a, Result<Option<Attachment>, Error>>;
+    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only)
+    -> Answer<'a, Result<Option<Attachment>, Error>>;
     /// Compares kernel, lease and the runtime's `prevResult`.
     fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>>;
     /// Removes every attachment that is not listed, unless its ADD came after the call; says which.

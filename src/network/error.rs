@@ -17,7 +17,9 @@ pub enum Error {
     #[error("no attachment {0}: its ADD never finished, or it has been deleted")]
     UnknownAttachment(String),
     /// No free address is left.
-    #[error("no free address in {ranges}: {used} in use; see `hostcni attachments`, or configure more subnets")]
+    #[error(
+        "no free address in {ranges}: {used} in use; see `hostcni attachments`, or configure more subnets"
+    )]
     PoolExhausted {
         /// The ranges that are full.
         ranges: String,

@@ -47,7 +47,11 @@ pub struct Networks {
 
 impl Networks {
     /// The networks as configured; nothing is touched yet.
-    pub fn new(networks: &[NetworkSettings], kernel: &Kernel, store: Store) -> Result<Self, crate::ipam::PoolError> {
+    pub fn new(
+        networks: &[NetworkSettings],
+        kernel: &Kernel,
+        store: Store,
+    ) -> Result<Self, crate::ipam::PoolError> {
         let store = Rc::new(store);
         let drivers = networks
             .iter()
@@ -224,7 +228,8 @@ impl Networks {
 
     /// Every attachment of the node, oldest first.
     pub fn attachments(&self) -> Vec<Attachment> {
-        let mut all: Vec<Attachment> = self.drivers.iter().flat_map(|(_, driver)| driver.attachments()).collect();
+        let mut all: Vec<Attachment> =
+            self.drivers.iter().flat_map(|(_, driver)| driver.attachments()).collect();
         all.extend(self.retired.borrow().values().cloned());
         all.sort_by_key(|attachment| attachment.created);
         all
@@ -235,7 +240,11 @@ fn no_netns() -> Error {
     Error::InvalidNetns("the request came without a network namespace".to_owned())
 }
 
-fn add_request(request: Request, netns: Option<OwnedFd>, caller: CancellationToken) -> Result<AddRequest, Error> {
+fn add_request(
+    request: Request,
+    netns: Option<OwnedFd>,
+    caller: CancellationToken,
+) -> Result<AddRequest, Error> {
     let key = request.key().ok_or_else(|| Error::UnknownAttachment(request.conf.name.to_string()))?;
     Ok(AddRequest {
         key,

@@ -49,7 +49,8 @@ impl Bridge {
         let maps = of(attachment);
         for mapping in &attachment.port_mappings {
             if !maps.iter().any(|map| map.host_port == mapping.host_port) {
-                let text = format!("host port {}: the pod has no address of its hostIP's family", mapping.host_port);
+                let text =
+                    format!("host port {}: the pod has no address of its hostIP's family", mapping.host_port);
                 return Err(Error::Unsupported(text));
             }
         }

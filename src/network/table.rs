@@ -28,7 +28,14 @@ pub struct Table {
 impl Table {
     /// An empty table over the given ranges.
     pub fn new(store: Rc<Store>, pool: Pool) -> Self {
-        Self { store, attachments: HashMap::new(), links: HashMap::new(), serials: HashMap::new(), last_serial: 0, pool }
+        Self {
+            store,
+            attachments: HashMap::new(),
+            links: HashMap::new(),
+            serials: HashMap::new(),
+            last_serial: 0,
+            pool,
+        }
     }
 
     /// The attachment, if there is one.

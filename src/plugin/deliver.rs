@@ -68,7 +68,12 @@ fn call(request: &Request, netns: bool) -> Invoke {
 }
 
 /// Asks until there is an answer or the deadline. Every verb may be asked again: ADD and DEL are idempotent.
-fn ask(request: &Request, call: &Invoke, netns: Option<&OwnedFd>, deadline: Instant) -> Result<String, Obstacle> {
+fn ask(
+    request: &Request,
+    call: &Invoke,
+    netns: Option<&OwnedFd>,
+    deadline: Instant,
+) -> Result<String, Obstacle> {
     let mut tries = 0;
     loop {
         let obstacle = match ask_once(request, call, netns, deadline) {
@@ -91,7 +96,12 @@ fn ask(request: &Request, call: &Invoke, netns: Option<&OwnedFd>, deadline: Inst
     }
 }
 
-fn ask_once(request: &Request, call: &Invoke, netns: Option<&OwnedFd>, deadline: Instant) -> Result<String, Obstacle> {
+fn ask_once(
+    request: &Request,
+    call: &Invoke,
+    netns: Option<&OwnedFd>,
+    deadline: Instant,
+) -> Result<String, Obstacle> {
     let socket = &request.conf.host.socket;
     let mut client = Client::connect(socket, deadline)
         .map_err(|error| Obstacle::Unreachable(socket.display().to_string(), error))?;
@@ -102,10 +112,17 @@ fn ask_once(request: &Request, call: &Invoke, netns: Option<&OwnedFd>, deadline:
 /// A DEL is written down, STATUS says 50, everything else says "try again later".
 fn nobody_answers(request: &Request, obstacle: &Obstacle) -> Result<String, Error> {
     if request.command == Command::Status {
-        return Err(Error::new(ErrorCode::NotAvailable, format!("hostcni is not ready: {}", plain(obstacle))));
+        return Err(Error::new(
+            ErrorCode::NotAvailable,
+            format!("hostcni is not ready: {}", plain(obstacle)),
+        ));
     }
     let log = journal::init(journal::Mode::Plugin);
-    let answer = if request.command == Command::Del { spool(request, obstacle) } else { Err(later(request, obstacle)) };
+    let answer = if request.command == Command::Del {
+        spool(request, obstacle)
+    } else {
+        Err(later(request, obstacle))
+    };
     drop(log);
     answer
 }
@@ -120,7 +137,10 @@ fn later(request: &Request, obstacle: &Obstacle) -> Error {
         socket: &request.conf.host.socket,
         error: &plain(obstacle),
     });
-    let text = format!("hostcni does not answer: {}: see `systemctl status hostcni.socket hostcni`", plain(obstacle));
+    let text = format!(
+        "hostcni does not answer: {}: see `systemctl status hostcni.socket hostcni`",
+        plain(obstacle)
+    );
     Error::new(ErrorCode::TryAgainLater, text)
 }
 

@@ -23,12 +23,14 @@ pub fn read(deadline: Instant) -> Result<String, Error> {
             Err(error) => return Err(Error::new(ErrorCode::Io, format!("standard input: {error}"))),
         }
         if bytes.len() > MAX_CONFIG {
-            let text = format!("the network configuration on standard input is larger than {MAX_CONFIG} bytes");
+            let text =
+                format!("the network configuration on standard input is larger than {MAX_CONFIG} bytes");
             return Err(Error::new(ErrorCode::Decoding, text));
         }
     }
-    String::from_utf8(bytes)
-        .map_err(|_| Error::new(ErrorCode::Decoding, "the network configuration on standard input is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| {
+        Error::new(ErrorCode::Decoding, "the network configuration on standard input is not UTF-8")
+    })
 }
 
 fn wait(input: &impl AsFd, deadline: Instant) -> Result<(), Error> {

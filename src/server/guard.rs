@@ -34,7 +34,10 @@ async fn give_grace(node: &Node, conf: &ConfSettings) {
     }
     match netconf::remove(&conf.path, &node.ledger) {
         Ok(netconf::Removed::Removed) => {
-            journal::emit(&Event::ConfRemoved { path: &conf.path, why: "the server was not ready within the grace" });
+            journal::emit(&Event::ConfRemoved {
+                path: &conf.path,
+                why: "the server was not ready within the grace",
+            });
         }
         Ok(_) => {}
         Err(error) => node.failed(&error.to_string()),
@@ -49,7 +52,8 @@ pub async fn run(node: Rc<Node>) {
     let mut repairs: Vec<Instant> = Vec::new();
     loop {
         let settings = node.settings();
-        let mut watch = match Watch::new(settings.networks.iter().map(|network| network.conf.path.as_path())) {
+        let mut watch = match Watch::new(settings.networks.iter().map(|network| network.conf.path.as_path()))
+        {
             Ok(watch) => Some(watch),
             Err(error) => {
                 tracing::debug!(%error, "cannot watch the conf directories, looking from time to time");
@@ -115,7 +119,8 @@ fn restore(node: &Node, network: &NetworkSettings, content: &[u8], repairs: &mut
     match put_back(node, network, content) {
         Ok(true) => {
             repairs.push(Instant::now());
-            let what = format!("placed {} again: somebody removed or changed it", network.conf.path.display());
+            let what =
+                format!("placed {} again: somebody removed or changed it", network.conf.path.display());
             journal::emit(&Event::Repaired { what: &what });
             node.tell("repaired", &[("what", what.clone())]);
         }
@@ -135,7 +140,8 @@ fn restore(node: &Node, network: &NetworkSettings, content: &[u8], repairs: &mut
 fn put_back(node: &Node, network: &NetworkSettings, content: &[u8]) -> Result<bool, PlaceError> {
     let path = &network.conf.path;
     if network.conf.foreign == ForeignPolicy::Wait && node.was_foreign.borrow().contains(path) {
-        let placed = netconf::place(path, content, &node.ledger).map(|placed| placed != netconf::Placed::Already);
+        let placed =
+            netconf::place(path, content, &node.ledger).map(|placed| placed != netconf::Placed::Already);
         if placed.is_ok() {
             node.was_foreign.borrow_mut().remove(path);
         }

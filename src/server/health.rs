@@ -28,8 +28,8 @@ async fn healthy(node: &Node, probes: &mpsc::Sender<Probe>, bound: Duration) -> 
     let check = async {
         let (answer, answered) = oneshot::channel();
         // While the server stops there is no accept loop any more, and that is right.
-        let accepts = node.stop.is_cancelled()
-            || (probes.send(answer).await.is_ok() && answered.await.is_ok());
+        let accepts =
+            node.stop.is_cancelled() || (probes.send(answer).await.is_ok() && answered.await.is_ok());
         accepts && node.kernel.ping().await.is_ok()
     };
     tokio::time::timeout(bound, check).await.unwrap_or(false)

@@ -126,7 +126,11 @@ async fn execute(
     let outcome = node.networks.carry_out(request, netns, caller).await;
     if let (Err(Error::CallerGone), Some(key)) = (&outcome, &key) {
         let attachment = AttachmentFields::from(key);
-        journal::emit(&Event::AddRolledBack { attachment, pod: pod.as_ref().map(PodFields::from), why: "its plugin process is gone" });
+        journal::emit(&Event::AddRolledBack {
+            attachment,
+            pod: pod.as_ref().map(PodFields::from),
+            why: "its plugin process is gone",
+        });
     }
     if matches!(outcome, Err(Error::PoolExhausted { .. } | Error::Kernel(_) | Error::StillThere { .. })) {
         if let Err(error) = &outcome {

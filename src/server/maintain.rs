@@ -24,8 +24,13 @@ pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
     if !node.readiness.ready_within(Duration::MAX).await {
         return;
     }
-    let bridges: Vec<String> =
-        node.networks.reports().into_iter().map(|(_, report)| report.bridge).filter(|name| !name.is_empty()).collect();
+    let bridges: Vec<String> = node
+        .networks
+        .reports()
+        .into_iter()
+        .map(|(_, report)| report.bridge)
+        .filter(|name| !name.is_empty())
+        .collect();
     let mut retry = tokio::time::interval(RETRY);
     let mut repair_at = None;
     loop {

@@ -81,7 +81,8 @@ impl Node {
             return;
         }
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let _ = self.events.send(MonitorEvent { at: micros(SystemTime::now()), kind: kind.to_owned(), fields });
+        let _ =
+            self.events.send(MonitorEvent { at: micros(SystemTime::now()), kind: kind.to_owned(), fields });
     }
 
     /// Remembers what went wrong, and shows it where the operator looks first.
@@ -123,7 +124,11 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since: micros(self.readiness.since()),
             pid: std::process::id(),
-            networks: settings.networks.iter().map(|network| self.network_status(network, &settings)).collect(),
+            networks: settings
+                .networks
+                .iter()
+                .map(|network| self.network_status(network, &settings))
+                .collect(),
             spooled: self.spool.len() as u64,
             connections: self.connections.get() as u64,
             last_error: self.last_error.borrow().clone(),

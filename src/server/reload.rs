@@ -30,7 +30,8 @@ async fn take_over(node: &Rc<Node>, new: Settings) {
     let restart = needs_restart(&old, &new);
     if let Some(why) = restart {
         // A mixture of old and new is worse than either.
-        let text = format!("reload: {why} changes only with `systemctl restart hostcni`; nothing was changed");
+        let text =
+            format!("reload: {why} changes only with `systemctl restart hostcni`; nothing was changed");
         journal::emit(&Event::ReloadFailed { error: &text });
         node.failed(&text);
         return;

@@ -12,7 +12,11 @@ use super::node::Node;
 /// Serves a connection until its peer goes, says nothing for too long, or the server stops.
 pub async fn run(node: &Rc<Node>, mut connection: Connection) {
     if connection.peer_uid() != Some(0) {
-        tracing::warn!(uid = connection.peer_uid(), pid = connection.peer_pid(), "refusing a peer that is not root");
+        tracing::warn!(
+            uid = connection.peer_uid(),
+            pid = connection.peer_pid(),
+            "refusing a peer that is not root"
+        );
         return;
     }
     loop {
@@ -53,7 +57,9 @@ async fn answer(node: &Rc<Node>, connection: &mut Connection, call: Call) -> std
             // A server that stops before it is ready leaves the request to the next one.
             let Some(reply) = reply else { return Err(std::io::Error::other("stopped before it was ready")) };
             let sent = connection.reply_invoke(reply.as_ref()).await;
-            if sent.is_err() && let Some(attached) = attached {
+            if sent.is_err()
+                && let Some(attached) = attached
+            {
                 invoke::roll_back(node, attached).await;
             }
             sent

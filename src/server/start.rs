@@ -79,7 +79,9 @@ fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
         return activation::take("cni").map_err(ServeError::at("socket"));
     };
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(ServeError::at("socket")(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(ServeError::at("socket")(error));
+        }
         _ => {}
     }
     UnixListener::bind(path).map(OwnedFd::from).map_err(|error| ServeError {
@@ -185,7 +187,10 @@ async fn stop(node: &Rc<Node>, accepting: tokio::task::JoinHandle<()>) {
     let bound = node.settings().stop_timeout;
     if tokio::time::timeout(bound, node.sessions.wait()).await.is_err() {
         // What is unfinished is `pending` or `deleting` on disk: the next start undoes or finishes it.
-        tracing::warn!(left = node.sessions.len(), "requests did not finish in time, leaving them to the next start");
+        tracing::warn!(
+            left = node.sessions.len(),
+            "requests did not finish in time, leaving them to the next start"
+        );
     }
 }
 

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    AttachmentInfo, CniErrorParameters, INTERFACE, Invoke, InvokeReply, MAX_MESSAGE, MonitorEvent, StatusReply,
+    AttachmentInfo, CniErrorParameters, INTERFACE, Invoke, InvokeReply, MAX_MESSAGE, MonitorEvent,
+    StatusReply,
 };
 use crate::cni;
 
@@ -149,7 +151,8 @@ impl Client {
         }
         let mut bytes = call.to_string().into_bytes();
         if bytes.len() > MAX_MESSAGE {
-            let text = format!("the request has {} bytes on the wire: at most {MAX_MESSAGE} are sent", bytes.len());
+            let text =
+                format!("the request has {} bytes on the wire: at most {MAX_MESSAGE} are sent", bytes.len());
             return Err(CallError::Cni(cni::Error::new(cni::ErrorCode::Decoding, text)));
         }
         bytes.push(0);
@@ -157,7 +160,8 @@ impl Client {
         // The descriptor goes with the first byte.
         let mut descriptor = descriptor;
         while !rest.is_empty() {
-            set_socket_timeout(&self.stream, Timeout::Send, Some(left(deadline)?)).map_err(io::Error::from)?;
+            set_socket_timeout(&self.stream, Timeout::Send, Some(left(deadline)?))
+                .map_err(io::Error::from)?;
             let sent = send(&self.stream, rest, descriptor)?;
             rest = &rest[sent..];
             descriptor = None;
@@ -170,7 +174,10 @@ impl Client {
     }
 
     /// The next reply, and whether more follow.
-    fn answer_within<T: DeserializeOwned>(&mut self, deadline: Option<Instant>) -> Result<(T, bool), CallError> {
+    fn answer_within<T: DeserializeOwned>(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<(T, bool), CallError> {
         let bytes = self.message(deadline)?;
         let protocol = |error: serde_json::Error| CallError::Protocol(error.to_string());
         let reply: Reply = serde_json::from_slice(&bytes).map_err(protocol)?;

@@ -11,8 +11,8 @@ mod messages;
 pub mod service;
 
 pub use messages::{
-    AttachmentInfo, CniErrorParameters, ConfStatus, Invoke, InvokeReply, MonitorEvent, NetworkStatus, RangeStatus,
-    StatusReply,
+    AttachmentInfo, CniErrorParameters, ConfStatus, Invoke, InvokeReply, MonitorEvent, NetworkStatus,
+    RangeStatus, StatusReply,
 };
 
 /// The interface's name.

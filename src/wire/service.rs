@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{AttachmentInfo, CniErrorParameters, IDL, INTERFACE, Invoke, InvokeReply, MAX_MESSAGE, MonitorEvent, StatusReply};
+use super::{
+    AttachmentInfo, CniErrorParameters, IDL, INTERFACE, Invoke, InvokeReply, MAX_MESSAGE, MonitorEvent,
+    StatusReply,
+};
 use crate::cni;
 
 /// The listening socket.
@@ -33,7 +36,13 @@ impl Listener {
     /// The next connection; cancel-safe.
     pub async fn accept(&mut self) -> io::Result<Connection> {
         let (stream, _) = self.0.accept().await?;
-        Ok(Connection { stream, received: Vec::new(), searched: 0, descriptors: Vec::new(), reply: Expected::One })
+        Ok(Connection {
+            stream,
+            received: Vec::new(),
+            searched: 0,
+            descriptors: Vec::new(),
+            reply: Expected::One,
+        })
     }
 }
 
@@ -129,8 +138,8 @@ impl Connection {
         loop {
             let message = self.message().await?;
             let descriptors = std::mem::take(&mut self.descriptors);
-            let incoming: Incoming =
-                serde_json::from_slice(&message).map_err(|error| ReceiveError::Protocol(error.to_string()))?;
+            let incoming: Incoming = serde_json::from_slice(&message)
+                .map_err(|error| ReceiveError::Protocol(error.to_string()))?;
             self.reply = match (incoming.oneway, incoming.more) {
                 (true, _) => Expected::None,
                 (false, true) => Expected::More,
@@ -150,7 +159,10 @@ impl Connection {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Call, (Option<&'static str>, Value)> {
         let Some((interface, method)) = incoming.method.rsplit_once('.') else {
-            return Err((Some("org.varlink.service.InterfaceNotFound"), json!({ "interface": incoming.method })));
+            return Err((
+                Some("org.varlink.service.InterfaceNotFound"),
+                json!({ "interface": incoming.method }),
+            ));
         };
         match (interface, method) {
             (INTERFACE, "Invoke") => {
@@ -259,7 +271,12 @@ impl Connection {
         }
     }
 
-    async fn reply_raw(&mut self, error: Option<&str>, parameters: impl Serialize, continues: bool) -> io::Result<()> {
+    async fn reply_raw(
+        &mut self,
+        error: Option<&str>,
+        parameters: impl Serialize,
+        continues: bool,
+    ) -> io::Result<()> {
         if self.reply == Expected::None {
             return Ok(());
         }

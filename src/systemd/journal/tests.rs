@@ -22,6 +22,8 @@ fn every_event() -> Vec<Event<'static>> {
         finished("ADD", None),
         Event::ServerReady { status: "2 networks", duration: Duration::from_millis(12) },
         Event::ServerStopping,
+        Event::Reloaded,
+        Event::ReloadFailed { error: "e" },
         Event::ConfPlaced { network: "openshift-sdn", path },
         Event::ConfRemoved { path, why: "the service stops" },
         Event::ConfKept { path },
