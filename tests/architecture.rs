@@ -25,7 +25,8 @@ const PLACES: &[(&str, &[&str])] = &[
     ("setns(", &["datapath/"]),
     ("unsafe {", &["datapath/", "systemd/"]),
     ("Command::new", &["datapath/spawn.rs", "systemd/job.rs"]),
-    ("std::process::exit", &[]),
+    // A panic of the plugin is an ordinary failure to its runtime.
+    ("std::process::exit", &["plugin/mod.rs"]),
     ("thread::sleep", &[]),
     ("set_var(", &[]),
     ("remove_var(", &[]),
