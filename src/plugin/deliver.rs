@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::attachment::{Spool, SpooledDel};
-use crate::cni::{Command, Error, ErrorCode, Request};
+use crate::cni::{Command, ContainerId, Error, ErrorCode, IfName, Request};
 use crate::datapath::netns;
 use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
 use crate::wire::Invoke;
@@ -60,8 +60,8 @@ fn call(request: &Request, netns: bool) -> Invoke {
     let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
     Invoke {
         command: request.command.as_str().to_owned(),
-        container_id: text(request.container_id.as_ref().map(|id| id.as_str())),
-        if_name: text(request.ifname.as_ref().map(|name| name.as_str())),
+        container_id: text(request.container_id.as_ref().map(ContainerId::as_str)),
+        if_name: text(request.ifname.as_ref().map(IfName::as_str)),
         netns: text(request.netns.as_deref()),
         netns_fd: netns.then_some(0),
         args: request.args.raw().to_owned(),

@@ -40,3 +40,5 @@ struct Body<T> {
     parameters: Option<T>,
 }
 
+#[cfg(test)]
+mod tests;

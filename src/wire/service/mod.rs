@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
 use super::{
     AttachmentInfo, Body, CNI_ERROR, CniErrorParameters, IDL, INTERFACE, Invoke, InvokeReply, MAX_MESSAGE,
@@ -45,7 +45,7 @@ impl Listener {
     /// The next connection; cancel-safe.
     pub async fn accept(&mut self) -> io::Result<Connection> {
         let (stream, _) = self.0.accept().await?;
-        Ok(Connection { framed: Framed::new(stream), reply: Expected::One })
+        Ok(Connection::over(stream))
     }
 }
 
@@ -124,6 +124,10 @@ struct Outgoing<'a, P: Serialize> {
 }
 
 impl Connection {
+    fn over(stream: UnixStream) -> Self {
+        Self { framed: Framed::new(stream), reply: Expected::One }
+    }
+
     /// The peer's user, as the kernel knows it.
     pub fn peer_uid(&self) -> Option<u32> {
         self.framed.peer().map(|peer| peer.uid())
@@ -318,3 +322,6 @@ fn description(message: &[u8]) -> Answer {
     };
     Answer { error: None, parameters: json!({ "description": idl }) }
 }
+
+#[cfg(test)]
+mod tests;
