@@ -1,5 +1,6 @@
 //! Bringing a request to the server, and what becomes of it when nobody answers.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -29,9 +30,13 @@ enum Obstacle {
 pub fn deliver(request: &Request, deadline: Instant) -> Result<String, Error> {
     let netns = namespace(request)?;
     let call = call(request, netns.is_some());
-    match ask(request, &call, netns.as_ref(), deadline) {
+    match ask(request, call, netns.as_ref(), deadline) {
         Ok(result) => Ok(result),
         Err(Obstacle::Unanswered(CallError::Cni(error))) => Err(error),
+        // A DEL of that size is written down: the disk takes more than the wire.
+        Err(Obstacle::Unanswered(error @ CallError::TooLarge(_))) if request.command != Command::Del => {
+            Err(Error::new(ErrorCode::Decoding, error.to_string()))
+        }
         Err(obstacle) => nobody_answers(request, &obstacle),
     }
 }
@@ -64,35 +69,46 @@ fn call(request: &Request, netns: bool) -> Invoke {
         config: request.config.clone(),
         traceparent: std::env::var("TRACEPARENT").ok(),
         tracestate: std::env::var("TRACESTATE").ok(),
+        timeout: None,
     }
 }
 
 /// Asks until there is an answer or the deadline. Every verb may be asked again: ADD and DEL are idempotent.
 fn ask(
     request: &Request,
-    call: &Invoke,
+    mut call: Invoke,
     netns: Option<&OwnedFd>,
     deadline: Instant,
 ) -> Result<String, Obstacle> {
     let mut tries = 0;
     loop {
-        let obstacle = match ask_once(request, call, netns, deadline) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        call.timeout = u64::try_from(left.as_millis()).ok();
+        let obstacle = match ask_once(request, &call, netns, deadline) {
             Ok(result) => return Ok(result),
             Err(obstacle) => obstacle,
         };
         tries += 1;
-        let again = match &obstacle {
-            // The socket waits for the server; that there is no socket is the administrator's will, and a DEL
-            // is written down then. STATUS must not wait.
-            Obstacle::Unreachable(..) => !matches!(request.command, Command::Del | Command::Status),
-            // The server went away: the next one will answer.
-            Obstacle::Unanswered(CallError::Closed) => tries < TRIES && request.command != Command::Status,
-            Obstacle::Unanswered(_) => false,
-        };
-        if !again || Instant::now() + PAUSE >= deadline {
+        if !may_pass(request.command, &obstacle, tries) || Instant::now() + PAUSE >= deadline {
             return Err(obstacle);
         }
         std::thread::park_timeout(PAUSE);
+    }
+}
+
+/// Whether asking again may help. STATUS never waits.
+fn may_pass(command: Command, obstacle: &Obstacle, tries: usize) -> bool {
+    match obstacle {
+        _ if command == Command::Status => false,
+        // That there is no socket is the administrator's will, and a DEL is written down then. A socket that
+        // refuses is being replaced, or will be; other errors (no permission, a name too long) stay.
+        Obstacle::Unreachable(_, error) => {
+            command != Command::Del
+                && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+        }
+        // The server went away: the next one will answer.
+        Obstacle::Unanswered(CallError::Closed) => tries < TRIES,
+        Obstacle::Unanswered(_) => false,
     }
 }
 
@@ -176,7 +192,7 @@ fn spool(request: &Request, obstacle: &Obstacle) -> Result<String, Error> {
 /// such file or directory" in the texts of DEL's errors.
 fn plain(obstacle: &Obstacle) -> String {
     match obstacle {
-        Obstacle::Unreachable(socket, error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Obstacle::Unreachable(socket, error) if error.kind() == ErrorKind::NotFound => {
             format!("the socket {socket} does not exist")
         }
         other => other.to_string(),

@@ -32,6 +32,9 @@ pub struct Invoke {
     /// `TRACESTATE`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracestate: Option<String>,
+    /// How long the caller waits for the answer, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
 }
 
 /// Reply of `Invoke`.

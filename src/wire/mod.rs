@@ -6,9 +6,14 @@
 //! descriptor is close-on-exec from the moment it is received, and that old and new versions understand each
 //! other: unknown fields are passed over, missing ones defaulted. tokio stays inside `service`.
 
+/// A blocking client.
 pub mod client;
+/// Parameters and replies.
 mod messages;
+/// The server's half.
 pub mod service;
+
+use serde::Deserialize;
 
 pub use messages::{
     AttachmentInfo, CniErrorParameters, ConfStatus, Invoke, InvokeReply, MonitorEvent, NetworkStatus,
@@ -19,5 +24,21 @@ pub use messages::{
 pub const INTERFACE: &str = "io.hostcni.Node";
 /// The interface's definition.
 pub const IDL: &str = include_str!("io.hostcni.Node.varlink");
-/// The largest message in bytes, without its NUL.
+/// The largest call in bytes, without its NUL.
 pub const MAX_MESSAGE: usize = 1 << 20;
+
+/// The interface that every Varlink service has.
+const SERVICE_INTERFACE: &str = "org.varlink.service";
+const SERVICE_IDL: &str = include_str!("org.varlink.service.varlink");
+/// The error that carries a CNI error.
+const CNI_ERROR: &str = "io.hostcni.Node.CniError";
+
+/// The parameters of a call or reply, read in a second pass over the message: through a `Value` the text would
+/// be held twice, and a hostile one many times over. Missing counts as empty.
+#[derive(Deserialize)]
+struct Body<T> {
+    parameters: Option<T>,
+}
+
+#[cfg(test)]
+mod tests;
