@@ -34,7 +34,7 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
     let mut lines = vec![
         ("State", state(status, now)),
         ("Server", format!("hostcni {}, PID {}", status.version, status.pid)),
-        ("Socket", format!("{} ({} connections)", socket.socket.display(), status.connections)),
+        ("Socket", socket_words(socket, status.connections)),
         ("Spooled DELs", status.spooled.to_string()),
     ];
     if !status.last_error.is_empty() {
@@ -67,6 +67,12 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
     text.push('\n');
     text.push_str(&table::render(&["NETWORK", "SUBNET", "USED", "FREE"], &rows));
     text
+}
+
+/// The socket, and who is connected; one of them is this very command.
+fn socket_words(socket: &Socket, connections: u64) -> String {
+    let plural = if connections == 1 { "" } else { "s" };
+    format!("{} ({connections} connection{plural})", socket.socket.display())
 }
 
 fn state(status: &StatusReply, now: SystemTime) -> String {

@@ -281,7 +281,7 @@ impl<'a> Event<'a> {
                     about(Some(attachment), pod)
                 )
             }
-            Self::Repaired { what } => format!("repaired {what}"),
+            Self::Repaired { what } => format!("repaired: {what}"),
             Self::StartFailed { step, error } => format!("cannot start, {step}: {error}"),
             Self::ServerUnreachable { command, attachment, pod, socket, error } => {
                 format!("{command}{}: no answer at {}: {error}", about(attachment, pod), socket.display())
