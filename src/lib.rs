@@ -4,6 +4,8 @@
 //! concern; `docs/architecture.md` says which may use which, and `tests/architecture.rs` holds it.
 
 #![deny(unsafe_code)]
+// Not in Cargo.toml: the tests' own code says what it expects.
+#![warn(clippy::unwrap_used, clippy::expect_used)]
 
 /// Fault injection points.
 #[macro_use]

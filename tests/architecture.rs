@@ -24,10 +24,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PLACES: &[(&str, &[&str])] = &[
     ("setns(", &["datapath/"]),
     ("unsafe {", &["datapath/", "systemd/"]),
-    ("Command::new", &["datapath/spawn.rs", "systemd/job.rs"]),
-    // A panic of the plugin is an ordinary failure to its runtime.
+    ("Command::new", &["datapath/spawn.rs", "systemd/shipped.rs"]),
+    // The panic hook: a runtime must get its error object, also from a build that aborts.
     ("std::process::exit", &["plugin/mod.rs"]),
-    ("thread::sleep", &[]),
+    // Threads of their own that back off, and waits for another process's lock; never the server's one thread.
+    ("thread::sleep", &["datapath/monitor.rs", "netconf/ledger.rs", "systemd/"]),
     ("set_var(", &[]),
     ("remove_var(", &[]),
     ("netlink_", &["datapath/"]),

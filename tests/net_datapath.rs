@@ -13,8 +13,6 @@ mod bridge;
 mod delete;
 #[path = "net/inspect.rs"]
 mod inspect;
-#[path = "net/measure.rs"]
-mod measure;
 #[path = "net/monitor.rs"]
 mod monitor;
 #[path = "net/support.rs"]

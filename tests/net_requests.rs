@@ -542,8 +542,8 @@ fn killing_the_server_leaves_running_pods_and_their_leases_as_they_are() {
     let new = Namespace::new();
     let fresh = server.add("new", &new).addresses();
     assert_eq!(observe::addresses(&new, "eth0").len(), 2);
-    for number in 0..5 {
-        assert!(!observe::addresses(&pods[number], "eth0").iter().any(|it| it.starts_with(&fresh[0])));
+    for pod in &pods {
+        assert!(!observe::addresses(pod, "eth0").iter().any(|it| it.starts_with(&fresh[0])));
     }
 }
 

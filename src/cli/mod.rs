@@ -73,7 +73,7 @@ impl From<Exit> for ExitCode {
 /// Parses the arguments and runs the verb; an error is printed one cause a line.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
-        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::Serve(arguments) => Ok(serve::run(&arguments)),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Attachments(arguments) => attachments::run(&arguments),
         Verb::Monitor(arguments) => monitor::run(&arguments),

@@ -18,9 +18,9 @@ pub struct Arguments {
     root: PathBuf,
 }
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
+pub fn run(arguments: &Arguments) -> Exit {
     let _log = journal::init(journal::Mode::Server { filter: "info".to_owned() });
     let options = Options { listen: arguments.listen.clone(), root: arguments.root.clone() };
     // The error is in the journal and in STATUS= already, with its fields.
-    Ok(if server::serve(&options).is_ok() { Exit::Done } else { Exit::Failed })
+    if server::serve(&options).is_ok() { Exit::Done } else { Exit::Failed }
 }

@@ -1,5 +1,6 @@
 //! `hostcni status`.
 
+use std::fmt::Write;
 use std::time::SystemTime;
 
 use anyhow::Context;
@@ -49,7 +50,10 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
         lines.push(("  Conf", format!("{} ({})", network.conf.path, conf_words(&network.conf.state))));
         lines.push(("  Attachments", network.attachments.to_string()));
     }
-    let mut text: String = lines.iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect();
+    let mut text = String::new();
+    for (name, value) in &lines {
+        let _ = writeln!(text, "{name:<14}{value}");
+    }
     let rows: Vec<Vec<String>> = status
         .networks
         .iter()

@@ -87,6 +87,8 @@ const FROM_ND: &[&str] = &[
 
 fn chain(text: &mut String, name: &str, rules: &[&str]) {
     line(text, 1, &format!("chain {name} {{"));
-    rules.iter().for_each(|rule| line(text, 2, rule));
+    for rule in rules {
+        line(text, 2, rule);
+    }
     line(text, 1, "}");
 }

@@ -58,6 +58,7 @@ fn make(
 }
 
 /// A place where a test can make the pair's configuration fail.
+#[cfg_attr(not(feature = "failpoints"), allow(clippy::unnecessary_wraps))]
 fn may_fail() -> Result<(), KernelError> {
     crate::step!("datapath.attach", KernelError::message("attach", "the pod", "a test made it fail"));
     Ok(())

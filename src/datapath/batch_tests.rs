@@ -5,7 +5,9 @@ use crate::datapath::elements::{PortMap, Protocol};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.chunks(16).fold(String::new(), |mut text, row| {
-        row.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        for byte in row {
+            write!(text, "{byte:02x}").unwrap();
+        }
         text.push('\n');
         text
     })

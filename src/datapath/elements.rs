@@ -212,7 +212,9 @@ impl Element {
     pub(super) fn message(&self, action: Action) -> NetfilterMessage {
         let bytes = |values: &[Value]| {
             let mut bytes = Vec::with_capacity(40);
-            values.iter().for_each(|value| value.bytes(&mut bytes));
+            for value in values {
+                value.bytes(&mut bytes);
+            }
             DataAttribute::Value(bytes)
         };
         let mut element = vec![SetElementAttribute::Key(bytes(&self.key))];

@@ -37,9 +37,9 @@ fn read_routes(pod: &mut Socket, index: u32, view: &mut PodView) -> Result<(), K
     for family in [message::V4, message::V6] {
         for route in links::routes(pod, family)? {
             if route.interface != Some(index) {
-                view.other_routes.push(route.route);
+                view.other_routes.push(route.what);
             } else if !route.from_kernel {
-                view.routes.push(route.route);
+                view.routes.push(route.what);
             }
         }
     }

@@ -124,8 +124,8 @@ fn uplink(socket: &mut Socket) -> Result<Option<(String, u32)>, KernelError> {
     for family in [message::V4, message::V6] {
         let best = routes(socket, family)?
             .into_iter()
-            .filter(|route| route.route.dst.prefix_len() == 0)
-            .filter_map(|route| Some((route.route.priority.unwrap_or(0), route.interface?)))
+            .filter(|route| route.what.dst.prefix_len() == 0)
+            .filter_map(|route| Some((route.what.priority.unwrap_or(0), route.interface?)))
             .min();
         let Some((_, index)) = best else { continue };
         let answers = match socket.one(message::link_by_index(index)) {

@@ -19,7 +19,7 @@ use super::socket::Request;
 use super::{PodLinkSpec, PodRoute};
 
 /// The main routing table.
-pub(super) const MAIN_TABLE: u32 = 254;
+pub(super) const MAIN_TABLE: u8 = 254;
 /// The table of the node's own addresses.
 const LOCAL_TABLE: u8 = 255;
 /// Every namespace's loopback has this index.
@@ -222,7 +222,7 @@ pub(super) fn add_route(index: u32, name: &str, route: &PodRoute, on_link: bool)
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.dst.addr());
     message.header.destination_prefix_length = route.dst.prefix_len();
-    message.header.table = MAIN_TABLE as u8;
+    message.header.table = MAIN_TABLE;
     message.header.protocol = RouteProtocol::Boot;
     message.header.kind = RouteType::Unicast;
     message.header.scope = match (route.gateway, route.dst) {
@@ -287,7 +287,7 @@ fn route_address(address: IpAddr) -> RouteAddress {
 pub(super) fn routes(of: IpAddr) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = family(of);
-    message.header.table = MAIN_TABLE as u8;
+    message.header.table = MAIN_TABLE;
     request(RouteNetlinkMessage::GetRoute(message), 0, "read routes", "of the main table")
 }
 

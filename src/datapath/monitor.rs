@@ -97,12 +97,11 @@ fn listen(
             hear_links(socket, &mut buffer, watchers);
         }
         if tables_ready {
-            match tables.read() {
-                Ok(events) => tell(watchers, events.into_iter().map(|event| rules_change(event, touched))),
-                Err(_) => {
-                    tell(watchers, std::iter::once(Change::Resync));
-                    std::thread::sleep(AFTER_A_FAILURE);
-                }
+            if let Ok(events) = tables.read() {
+                tell(watchers, events.into_iter().map(|event| rules_change(event, touched)));
+            } else {
+                tell(watchers, std::iter::once(Change::Resync));
+                std::thread::sleep(AFTER_A_FAILURE);
             }
         }
     }

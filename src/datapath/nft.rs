@@ -158,7 +158,9 @@ impl Monitor {
             match self.socket.receive() {
                 Ok(datagram) => {
                     let seen: Vec<Raw> = nfnl::messages(&datagram).filter_map(|m| nfnl::raw(&m)).collect();
-                    seen.iter().for_each(|message| self.see(message, &mut events));
+                    for message in &seen {
+                        self.see(message, &mut events);
+                    }
                 }
                 // The socket does not block: its timeout is "nothing there".
                 Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => return Ok(events),

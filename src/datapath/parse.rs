@@ -139,7 +139,7 @@ pub(super) fn address(body: &[u8]) -> Option<(u32, IpNet)> {
 
 /// A unicast route of the main table.
 pub(super) struct Route {
-    pub(super) route: PodRoute,
+    pub(super) what: PodRoute,
     /// The link it leaves by (of several, the first).
     pub(super) interface: Option<u32>,
     /// Whether the kernel made it, for an address or a link.
@@ -153,25 +153,25 @@ pub(super) fn route(body: &[u8]) -> Option<Route> {
     let mut table = u32::from(header[4]);
     let mut dst = None;
     let mut route =
-        Route { route: empty_route(family)?, interface: None, from_kernel: header[5] == RTPROT_KERNEL };
+        Route { what: empty_route(family)?, interface: None, from_kernel: header[5] == RTPROT_KERNEL };
     for (kind, value) in attributes(&body[12..]) {
         match kind {
             RTA_DST => dst = ip_of(value),
             RTA_OIF => route.interface = u32_of(value),
-            RTA_GATEWAY => route.route.gateway = ip_of(value),
-            RTA_VIA => route.route.gateway = value.get(2..).and_then(ip_of),
-            RTA_PRIORITY => route.route.priority = u32_of(value),
+            RTA_GATEWAY => route.what.gateway = ip_of(value),
+            RTA_VIA => route.what.gateway = value.get(2..).and_then(ip_of),
+            RTA_PRIORITY => route.what.priority = u32_of(value),
             RTA_TABLE => table = u32_of(value)?,
-            RTA_METRICS => metrics(value, &mut route.route),
+            RTA_METRICS => metrics(value, &mut route.what),
             RTA_MULTIPATH => first_hop(value, &mut route),
             _ => {}
         }
     }
     if let Some(dst) = dst {
-        route.route.dst = IpNet::new(dst, dst_len).ok()?;
+        route.what.dst = IpNet::new(dst, dst_len).ok()?;
     }
     let cloned = u32_of(&header[8..])? & RTM_F_CLONED != 0;
-    (table == super::message::MAIN_TABLE && kind == RTN_UNICAST && !cloned).then_some(route)
+    (table == u32::from(super::message::MAIN_TABLE) && kind == RTN_UNICAST && !cloned).then_some(route)
 }
 
 fn empty_route(family: u8) -> Option<PodRoute> {
@@ -200,7 +200,7 @@ fn first_hop(value: &[u8], route: &mut Route) {
     let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
     for (kind, value) in attributes(value.get(8..length).unwrap_or_default()) {
         if kind == RTA_GATEWAY {
-            route.route.gateway = ip_of(value);
+            route.what.gateway = ip_of(value);
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         for length in 0..200 {
             let bytes: Vec<u8> = std::iter::repeat_with(|| {
                 seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
-                (seed >> 16) as u8 % 40
+                u8::try_from((seed >> 16) % 40).unwrap()
             })
             .take(length)
             .collect();

@@ -20,7 +20,7 @@ use super::{KernelError, Link, message, parse};
 const FIRST_GROUP: u32 = 0x6863_0000;
 const GROUPS: u32 = 0x1_0000;
 /// So many numbers are chosen per look at the links that are there.
-const GROUPS_PER_LOOK: u32 = 64;
+const GROUPS_PER_LOOK: usize = 64;
 /// Links per batch: the kernel holds its lock all the while.
 const PER_BATCH: usize = 512;
 
@@ -104,12 +104,13 @@ impl Reaper {
                 Err(error) => delete.answer(Err(error)),
             }
         }
-        match self.socket.one(message::delete_group(group)) {
-            Ok(_) => members.into_iter().for_each(|(delete, _)| delete.answer(Ok(true))),
-            Err(_) => {
-                self.restore_groups(&members);
-                self.delete_singly(members);
+        if self.socket.one(message::delete_group(group)).is_ok() {
+            for (delete, _) in members {
+                delete.answer(Ok(true));
             }
+        } else {
+            self.restore_groups(&members);
+            self.delete_singly(members);
         }
     }
 
@@ -156,7 +157,7 @@ impl Groups {
 
     fn refill(&mut self, used: &BTreeSet<u32>) {
         for _ in 0..GROUPS {
-            if self.free.len() as u32 >= GROUPS_PER_LOOK {
+            if self.free.len() >= GROUPS_PER_LOOK {
                 break;
             }
             let number = FIRST_GROUP + self.next;

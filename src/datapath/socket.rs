@@ -102,7 +102,7 @@ impl Socket {
         let Request { message, operation, object, .. } = request;
         for _ in 0..DUMP_TRIES {
             let request = Request { message: message.clone(), flags: 0, operation, object: object.clone() };
-            match self.dump_once(request) {
+            match self.dump_once(&request) {
                 Ok(Some(answers)) => return Ok(answers),
                 Ok(None) => {}
                 Err(error) if error.errno == Errno::EMSGSIZE as i32 => {}
@@ -148,10 +148,10 @@ impl Socket {
     }
 
     /// One reading; none when a change got in its way.
-    fn dump_once(&mut self, request: Request) -> Result<Option<Vec<Answer>>, KernelError> {
+    fn dump_once(&mut self, request: &Request) -> Result<Option<Vec<Answer>>, KernelError> {
         let fail = |errno: Errno| KernelError::new(errno as i32, request.operation, request.object.as_str());
         let mut bytes = Vec::with_capacity(64);
-        self.encode(&request, NLM_F_REQUEST | NLM_F_DUMP, &mut bytes);
+        self.encode(request, NLM_F_REQUEST | NLM_F_DUMP, &mut bytes);
         let sequence = self.sequence;
         self.send(&bytes).map_err(fail)?;
         let (mut answers, mut consistent, mut done) = (Vec::new(), true, false);

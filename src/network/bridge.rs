@@ -20,7 +20,7 @@ use crate::cni::{
 use crate::datapath::{
     AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, PortMap, netns,
 };
-use crate::ipam::{AllocateError, Lease, Pool};
+use crate::ipam::{AllocateError, Lease, Pool, RangeSet};
 use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
@@ -62,7 +62,7 @@ impl Bridge {
     }
 
     fn gateways(&self) -> Vec<IpNet> {
-        let ranges = self.settings.ranges.iter().flat_map(|set| set.ranges());
+        let ranges = self.settings.ranges.iter().flat_map(RangeSet::ranges);
         let mut gateways: Vec<IpNet> = ranges
             .filter_map(|range| IpNet::new(range.gateway()?, range.subnet().prefix_len()).ok())
             .collect();
@@ -75,7 +75,7 @@ impl Bridge {
             .settings
             .ranges
             .iter()
-            .flat_map(|set| set.ranges())
+            .flat_map(RangeSet::ranges)
             .map(|range| range.subnet().trunc())
             .collect();
         subnets.sort_unstable();
@@ -227,7 +227,7 @@ impl Bridge {
     }
 
     fn lease(&self, request: &AddRequest) -> Result<(Vec<Lease>, Attachment), Error> {
-        let requested: Vec<IpAddr> = request.runtime.ips.iter().map(|ip| ip.addr()).collect();
+        let requested: Vec<IpAddr> = request.runtime.ips.iter().map(IpNet::addr).collect();
         let mut table = self.table.borrow_mut();
         let leases = table.pool.allocate(&request.key, &requested).map_err(|error| match error {
             AllocateError::Exhausted { .. } => {

@@ -66,7 +66,7 @@ fn concerns_node(change: &Change, bridges: &[String]) -> bool {
     match change {
         Change::LinkRemoved { name, .. } | Change::LinkChanged { name, .. } => bridges.contains(name),
         Change::AddressRemoved { .. } | Change::Rules | Change::Resync => true,
-        _ => false,
+        Change::Address { .. } => false,
     }
 }
 

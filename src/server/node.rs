@@ -132,7 +132,6 @@ impl Node {
             spooled: self.spool.len() as u64,
             connections: self.connections.get() as u64,
             last_error: self.last_error.borrow().clone(),
-            ..StatusReply::default()
         }
     }
 

@@ -11,7 +11,7 @@ use crate::systemd::notify;
 use super::node::Node;
 
 /// Reads the configuration again. A wrong one changes nothing: the server goes on with the old one.
-pub async fn run(node: &Rc<Node>, root: &Path) {
+pub fn run(node: &Rc<Node>, root: &Path) {
     notify::reloading();
     crate::step!("reload.read");
     match settings::load(root) {
@@ -20,12 +20,12 @@ pub async fn run(node: &Rc<Node>, root: &Path) {
             journal::emit(&Event::ReloadFailed { error: &text });
             node.failed(&format!("reload: {text}"));
         }
-        Ok(loaded) => take_over(node, loaded.settings).await,
+        Ok(loaded) => take_over(node, loaded.settings),
     }
     notify::ready(&node.status_line());
 }
 
-async fn take_over(node: &Rc<Node>, new: Settings) {
+fn take_over(node: &Rc<Node>, new: Settings) {
     let old = node.settings();
     let restart = needs_restart(&old, &new);
     if let Some(why) = restart {

@@ -17,10 +17,10 @@ fn delete_all(node: &Node, names: &[String]) -> Vec<Result<bool, KernelError>> {
     let mut answers: Vec<Option<Result<bool, KernelError>>> = names.iter().map(|_| None).collect();
     node.run(std::future::poll_fn(|context| {
         for (future, answer) in open.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                if let Poll::Ready(result) = future.as_mut().poll(context) {
-                    *answer = Some(result);
-                }
+            if answer.is_none()
+                && let Poll::Ready(result) = future.as_mut().poll(context)
+            {
+                *answer = Some(result);
             }
         }
         if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }

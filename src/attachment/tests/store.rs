@@ -207,9 +207,9 @@ fn a_file_in_the_corners_place_gives_way() {
         let corner = below(&directory).join(".corrupt");
         let _ = fs::remove_dir_all(&corner);
         if round == 0 {
-            fs::write(&corner, "x").unwrap()
+            fs::write(&corner, "x").unwrap();
         } else {
-            symlink("/etc", &corner).unwrap()
+            symlink("/etc", &corner).unwrap();
         }
         fs::write(below(&directory).join("junk"), "x").unwrap();
         store.load_all().unwrap();
