@@ -100,7 +100,7 @@ fn an_answer_without_an_end_is_cut_off() {
     let place = Place::new();
     let _peer = Rude::new(&place.socket(), |mut stream| {
         read_call(&mut stream);
-        std::thread::spawn(move || while stream.write_all(&[b'x'; 1 << 20]).is_ok() {});
+        std::thread::spawn(move || while stream.write_all(&[b'x'; 4096]).is_ok() {});
         None
     });
     let mut client = Client::connect(&place.socket(), later()).unwrap();

@@ -286,7 +286,9 @@ fn a_waiting_plugin_has_one_thread_its_socket_and_the_namespace() {
     // What other tests hold just now.
     inherited.retain(|it| !it.starts_with("net:"));
     let mut own: Vec<String> = open(&process).into_iter().filter(|it| !inherited.contains(it)).collect();
-    own.iter_mut().for_each(|it| it.truncate(it.find(':').unwrap_or(it.len())));
+    for name in &mut own {
+        name.truncate(name.find(':').unwrap_or(name.len()));
+    }
     own.sort();
     // The pipe of standard input, whose other end is closed already, counts.
     assert_eq!(own, ["net", "pipe", "socket"]);
