@@ -28,6 +28,7 @@ enum Obstacle {
 
 /// Delivers the request and gives the answer's text.
 pub fn deliver(request: &Request, deadline: Instant) -> Result<String, Error> {
+    crate::step!("plugin.deliver");
     let netns = namespace(request)?;
     let call = call(request, netns.is_some());
     match ask(request, call, netns.as_ref(), deadline) {

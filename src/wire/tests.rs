@@ -29,7 +29,7 @@ fn both_definitions_are_in_varlinks_language() {
 fn the_types_are_as_they_are_defined() {
     let fields = |wanted: &str| -> Vec<String> {
         let node = node();
-        let found = node.custom_types().find(|it| it.name().to_string() == wanted).expect(wanted);
+        let found = node.custom_types().find(|it| *it.name() == wanted).expect(wanted);
         found.as_object().unwrap().fields().map(|field| field.name().to_string()).collect()
     };
     assert_eq!(fields("RangeStatus"), written(RangeStatus::default()));
@@ -49,7 +49,7 @@ fn the_methods_are_as_they_are_defined() {
         ..Invoke::default()
     };
     let node = node();
-    let method = |wanted: &str| node.methods().find(|it| it.name().to_string() == wanted).expect(wanted);
+    let method = |wanted: &str| node.methods().find(|it| *it.name() == wanted).expect(wanted);
     let names = |list: Vec<&zlink::idl::Parameter<'_>>| -> Vec<String> {
         list.into_iter().map(|it| it.name().to_string()).collect()
     };
@@ -58,7 +58,7 @@ fn the_methods_are_as_they_are_defined() {
     assert_eq!(names(method("Status").outputs().collect()), written(StatusReply::default()));
     assert_eq!(names(method("WaitReady").inputs().collect()), ["timeout"]);
     assert_eq!(node.methods().count(), 5);
-    let error = node.errors().find(|it| it.name().to_string() == "CniError").unwrap();
+    let error = node.errors().find(|it| *it.name() == "CniError").unwrap();
     let fields: Vec<String> = error.fields().map(|field| field.name().to_string()).collect();
     assert_eq!(fields, written(CniErrorParameters::default()));
 }

@@ -31,6 +31,7 @@ fn message(call: &Value) -> Vec<u8> {
     bytes
 }
 
+#[allow(clippy::needless_pass_by_value)] // so that it is called with json!(…)
 fn call(method: &str, parameters: Value) -> Value {
     json!({ "method": format!("{INTERFACE}.{method}"), "parameters": parameters })
 }
