@@ -590,3 +590,129 @@ fn nothing_of_others_is_touched() {
         assert!(links.contains(&theirs.to_owned()), "{theirs} is there: {links:?}");
     }
 }
+
+/// What differs from run to run, as a word.
+fn settled(text: &str, pod: &Namespace, server: &Server) -> Value {
+    let text = text
+        .replace(&pod.path().display().to_string(), "NETNS")
+        .replace(&server.directory.path().display().to_string(), "DIRECTORY");
+    if text.trim().is_empty() {
+        return Value::Null;
+    }
+    let mut value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    for interface in value.get_mut("interfaces").and_then(Value::as_array_mut).into_iter().flatten() {
+        // The kernel makes up the host end's.
+        if interface["name"].as_str().is_some_and(|name| name.starts_with("hc") && name != "hostcni0") {
+            interface["mac"] = json!("HOST MAC");
+        }
+    }
+    value
+}
+
+/// Compares with `tests/golden/<version>/<name>.json`; `UPDATE_GOLDEN=1` writes it.
+#[track_caller]
+fn golden(version: &str, name: &str, value: &Value) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(version)
+        .join(format!("{name}.json"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("{value:#}\n")).unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let wanted: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(*value, wanted, "{}: {value:#}", path.display());
+}
+
+#[test]
+fn every_verb_in_every_version_answers_as_the_golden_files_say() {
+    let server = Server::with(
+        "subnets = [\"10.128.0.0/23\", \"fd01::/64\"]\nmtu = 1400\n[network.dns]\nnameservers = [\"10.0.0.53\"]\n\
+         search = [\"example.org\"]\n[[network.route]]\ndst = \"192.0.2.0/24\"\ngateway = \"10.128.0.1\"\npriority = 50\n",
+    );
+    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let pod = Namespace::new();
+        let send = |command: &str, netns: &str, changes: &[(&str, Value)]| {
+            let mut config = server.config.clone();
+            config["cniVersion"] = json!(version);
+            config["runtimeConfig"] = json!({"ips": ["10.128.1.1", "fd01::1:1"]});
+            for (key, value) in changes {
+                config[*key] = value.clone();
+            }
+            Call::new(command, "golden", &config.to_string())
+                .through(HOSTCNI)
+                .with("CNI_NETNS", netns)
+                .send(&Here)
+        };
+        let netns = pod.path().display().to_string();
+        let say =
+            |name: &str, answer: &Answer| golden(version, name, &settled(&answer.text(), &pod, &server));
+        let added = send("ADD", &netns, &[]);
+        say("add", &added);
+        let previous = added.result();
+        say("check", &send("CHECK", &netns, &[("prevResult", previous.clone())]));
+        pod.ok("ip route del default");
+        say("check-route-gone", &send("CHECK", &netns, &[("prevResult", previous)]));
+        say("add-no-netns", &send("ADD", "/etc/hostname", &[]));
+        say("add-address-outside", &send("ADD", &netns, &[("runtimeConfig", json!({"ips": ["192.0.2.9"]}))]));
+        say("status", &send("STATUS", "", &[]));
+        say("gc-without-list", &send("GC", "", &[]));
+        say("gc", &send("GC", "", &[("cni.dev/valid-attachments", json!([]))]));
+        say("del", &send("DEL", &netns, &[]));
+        say("version", &send("VERSION", "", &[]));
+    }
+    server.holds_nothing();
+}
+
+#[test]
+fn peers_that_misbehave_are_cut_off_and_others_are_served_meanwhile() {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+
+    let server = Server::new();
+    let connect = || UnixStream::connect(server.socket()).expect("the server listens");
+    // Connected and silent; half a message and silent; half a message and gone.
+    let silent: Vec<UnixStream> = (0..200).map(|_| connect()).collect();
+    let mut half = connect();
+    half.write_all(b"{\"method\":\"io.hostcni.Node.Inv").unwrap();
+    connect().write_all(b"{\"method\":").unwrap();
+    for bad in [
+        "\0".to_owned(),
+        "not JSON\0".to_owned(),
+        "[]\0".to_owned(),
+        format!("{}\0", "[".repeat(100_000)),
+        format!("{{\"method\":\"{}\"}}\0", "x".repeat(2 << 20)),
+        "x".repeat(2 << 20),
+    ] {
+        let mut peer = connect();
+        // The server may close before it has all.
+        let _ = peer.write_all(bad.as_bytes());
+        let mut answer = Vec::new();
+        let closed = peer.set_read_timeout(Some(wait::LONG)).and_then(|()| peer.read_to_end(&mut answer));
+        let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(closed.is_ok() || closed.as_ref().is_err_and(reset), "{closed:?}");
+    }
+    let pod = Namespace::new();
+    server.add("served", &pod).result();
+    // The idle ones are cut off within their time.
+    for mut peer in silent.into_iter().chain([half]) {
+        peer.set_read_timeout(Some(wait::LONG)).unwrap();
+        assert_eq!(peer.read(&mut [0; 16]).expect("an end and no time-out"), 0);
+    }
+    // Root only, even where the file system would let others in.
+    fs::set_permissions(server.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(server.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["/bin/sh", "-c", "exec \"$0\" status --socket \"$1\""])
+        .args([HOSTCNI.into(), server.socket()])
+        .output()
+        .expect("setpriv is part of util-linux");
+    assert!(!output.status.success(), "{}", observe::both(&output));
+    server.del("served", "").result();
+    server.holds_nothing();
+    let status = fs::read_dir(format!("/proc/{}/fd", server.child.id())).expect("it runs");
+    assert!(status.count() < 60, "no descriptor is left from them");
+}
