@@ -5,154 +5,17 @@ mod support;
 use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use support::cni::{Answer, Call};
 use support::namespace::Namespace;
 use support::observe::{self, Here, Place};
+use support::server::Server;
 use support::wait;
 
 const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
-
-/// A server in a namespace that stands for the node, with its own files.
-struct Server {
-    node: Namespace,
-    directory: tempfile::TempDir,
-    child: Child,
-    config: Value,
-}
-
-impl Server {
-    /// Dual stack, a roomy range.
-    fn new() -> Self {
-        Self::with(r#"subnets = ["10.128.0.0/23", "fd01::/64"]"#)
-    }
-
-    /// A network with the given keys.
-    fn with(network: &str) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
-        let node = Namespace::new();
-        let at = |name: &str| directory.path().join(name).display().to_string();
-        let settings = format!(
-            "[paths]\nsocket = \"{}\"\nstate_dir = \"{}\"\nspool_dir = \"{}\"\n\n[[network]]\nname = \"test\"\n{network}\n",
-            at("cni.sock"),
-            at("attachments"),
-            at("spool")
-        );
-        fs::create_dir_all(directory.path().join("etc/hostcni")).expect("below a directory of our own");
-        fs::write(directory.path().join("etc/hostcni/config.toml"), settings)
-            .expect("below a directory of our own");
-        let config = json!({
-            "cniVersion": "1.1.0", "name": "test", "type": "hostcni",
-            "socket": at("cni.sock"), "spool": at("spool"),
-            "bounds": {"add": 20, "del": 20, "check": 10, "status": 2, "gc": 20},
-            "capabilities": {"ips": true, "mac": true},
-        });
-        let child = Self::start(&node, &directory);
-        let server = Self { node, directory, child, config };
-        server.wait_ready();
-        server
-    }
-
-    fn start(node: &Namespace, directory: &tempfile::TempDir) -> Child {
-        let log = fs::File::options().create(true).append(true).open(directory.path().join("log"));
-        node.command(HOSTCNI)
-            .args(["serve", "--listen"])
-            .arg(directory.path().join("cni.sock"))
-            .arg("--root")
-            .arg(directory.path())
-            .stdin(Stdio::null())
-            .stderr(log.expect("below a directory of our own"))
-            .spawn()
-            .expect("the server starts")
-    }
-
-    fn wait_ready(&self) {
-        let output = Command::new(HOSTCNI)
-            .args(["wait-ready", "--timeout", "60s", "--socket"])
-            .arg(self.socket())
-            .output();
-        let output = output.expect("hostcni runs");
-        assert!(output.status.success(), "{}\n{}", observe::both(&output), self.log());
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("cni.sock")
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-
-    fn call(&self, command: &str, container: &str, netns: &str) -> Call {
-        Call::new(command, container, &self.config.to_string()).through(HOSTCNI).with("CNI_NETNS", netns)
-    }
-
-    fn add(&self, container: &str, pod: &Namespace) -> Answer {
-        self.call("ADD", container, &pod.path().display().to_string()).send(&Here)
-    }
-
-    fn del(&self, container: &str, netns: &str) -> Answer {
-        self.call("DEL", container, netns).send(&Here)
-    }
-
-    /// CHECK with the result of ADD as `prevResult`, as libcni sends it.
-    fn check(&self, container: &str, pod: &Namespace, previous: &Value) -> Answer {
-        let mut config = self.config.clone();
-        config["prevResult"] = previous.clone();
-        Call::new("CHECK", container, &config.to_string())
-            .through(HOSTCNI)
-            .with("CNI_NETNS", &pod.path().display().to_string())
-            .send(&Here)
-    }
-
-    fn attachments(&self) -> Vec<PathBuf> {
-        let directory = fs::read_dir(self.directory.path().join("attachments")).expect("the server made it");
-        directory.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()).collect()
-    }
-
-    /// The node's ends of pods' links.
-    fn veths(&self) -> Vec<String> {
-        observe::links(&self.node)
-            .into_iter()
-            .filter(|link| link.starts_with("hc") && link != "hostcni0")
-            .collect()
-    }
-
-    #[track_caller]
-    fn holds_nothing(&self) {
-        assert_eq!(self.veths(), Vec::<String>::new(), "{}", self.log());
-        assert_eq!(self.attachments(), Vec::<PathBuf>::new(), "{}", self.log());
-        assert_eq!(self.used(), [0, 0], "{}", self.log());
-    }
-
-    /// Leases by range; what hostcni itself says, beside what the kernel says.
-    fn used(&self) -> Vec<u64> {
-        let output = Command::new(HOSTCNI).args(["status", "--json", "--socket"]).arg(self.socket()).output();
-        let output = output.expect("hostcni runs");
-        let status: Value = serde_json::from_slice(&output.stdout).expect("status prints JSON");
-        let ranges = status["networks"][0]["ranges"].as_array().cloned().unwrap_or_default();
-        ranges.iter().map(|range| range["used"].as_u64().expect("a number")).collect()
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn start_again(&mut self) {
-        self.child = Self::start(&self.node, &self.directory);
-        self.wait_ready();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 fn ping(place: &impl Place, address: &str) -> bool {
     place.succeeds(&format!("ping -c 1 -W 5 {address}"))

@@ -9,4 +9,5 @@ pub mod cri;
 pub mod namespace;
 pub mod node;
 pub mod observe;
+pub mod server;
 pub mod wait;
