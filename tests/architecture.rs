@@ -108,3 +108,50 @@ fn every_room_is_in_the_table_and_says_what_it_owns() {
         assert!(text.starts_with("//! "), "{path} begins with what it owns");
     }
 }
+
+#[test]
+fn the_list_of_failpoints_is_complete() {
+    let mut found = BTreeSet::new();
+    for (_, text) in sources() {
+        let text: String = text.split_whitespace().collect();
+        for (mark, prefix, fails) in [
+            ("step!(\"", "", None),
+            ("fail_at(\"", "start.", Some(true)),
+            ("fail_now(\"", "start.", Some(true)),
+        ] {
+            for rest in text.split(mark).skip(1) {
+                let (name, after) = rest.split_once('"').expect("the name's end");
+                found.insert((format!("{prefix}{name}"), fails.unwrap_or(after.starts_with(','))));
+            }
+        }
+    }
+    let listed: BTreeSet<_> =
+        hostcni::failpoint::STEPS.iter().map(|(name, fails)| ((*name).to_owned(), *fails)).collect();
+    assert_eq!(found, listed);
+    assert!(hostcni::failpoint::STEPS.is_sorted());
+}
+
+#[test]
+fn a_release_has_no_failpoints() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let tree = std::process::Command::new(cargo)
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p} {f}",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    let named = |name: &str| tree.lines().any(|line| line.starts_with(name));
+    assert!(named("hostcni v") && named("tokio v"), "that is the tree: {tree}");
+    assert!(!named("fail v") && !tree.contains("failpoints"), "{tree}");
+}

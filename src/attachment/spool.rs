@@ -135,11 +135,11 @@ impl Spool {
 
     fn write_durably(&self, bytes: &[u8], name: &str) -> Result<(), SpoolError> {
         self.directory.create(true).map_err(self.failed("make directory"))?;
-        crate::step!("spool.write", self.failed("write to")(io::Error::other("failpoint")));
+        crate::step!("spool.write", self.failed("write to")(crate::failpoint::error()));
         let temp = self.directory.write_temp(bytes).map_err(self.failed("write to"))?;
-        crate::step!("spool.fsync", self.failed("sync a file in")(io::Error::other("failpoint")));
+        crate::step!("spool.fsync", self.failed("sync a file in")(crate::failpoint::error()));
         temp.sync().map_err(self.failed("sync a file in"))?;
-        crate::step!("spool.rename", self.failed("rename a file in")(io::Error::other("failpoint")));
+        crate::step!("spool.rename", self.failed("rename a file in")(crate::failpoint::error()));
         self.directory.commit(temp, name).map_err(self.failed("rename a file in"))?;
         self.directory.sync().map_err(self.failed("sync directory"))
     }

@@ -50,7 +50,7 @@ impl Store {
     pub fn put(&self, attachment: &Attachment) -> Result<(), StoreError> {
         let name = file_name(&attachment.key);
         let failed = failed("write", self.directory.join(&name));
-        crate::step!("store.put", failed(io::Error::other("failpoint")));
+        crate::step!("store.put", failed(crate::failpoint::error()));
         let write = || {
             let bytes = serde_json::to_vec(attachment)?;
             self.directory.commit(self.directory.write_temp(&bytes)?, &name)
@@ -69,7 +69,7 @@ impl Store {
     pub fn remove(&self, key: &AttachmentKey) -> Result<(), StoreError> {
         let name = file_name(key);
         let failed = failed("remove", self.directory.join(&name));
-        crate::step!("store.remove", failed(io::Error::other("failpoint")));
+        crate::step!("store.remove", failed(crate::failpoint::error()));
         self.directory.remove(&name).map_err(&failed)
     }
 

@@ -247,7 +247,7 @@ impl<'a> Site<'a> {
             let made = temporary::make(self.directory.as_fd(), &hidden, content);
             let stat = made.map_err(|error| self.place_error(error))?;
             self.record(&stat, ledger)?;
-            crate::step!("netconf.rename", self.place_error(io::Error::other("failpoint netconf.rename")));
+            crate::step!("netconf.rename", self.place_error(crate::failpoint::error()));
             let moved = match &older {
                 Some(older) => self.exchange(&hidden, older)?,
                 None => self.move_in(&hidden)?,
@@ -322,7 +322,7 @@ impl<'a> Site<'a> {
                     Err(Errno::NOENT) => return Ok(Removed::Absent),
                     Err(errno) => return Err(failed(errno.into())),
                 }
-                crate::step!("netconf.unlink", failed(io::Error::other("failpoint netconf.unlink")));
+                crate::step!("netconf.unlink", failed(crate::failpoint::error()));
                 temporary::remove(self.directory.as_fd(), self.name).map_err(failed)?;
                 // Or a power cut would bring it back.
                 rustix::fs::fsync(&self.directory).map_err(|errno| failed(errno.into()))?;

@@ -94,7 +94,7 @@ impl Bridge {
                 .saturating_sub(self.settings.mtu_overhead),
         };
         self.mtu.set(mtu);
-        crate::step!("prepare.bridge", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("prepare.bridge", Error::Injected("prepare.bridge"));
         let bridge = self
             .kernel
             .ensure_bridge(&BridgeSpec {
@@ -196,10 +196,10 @@ impl Bridge {
     }
 
     async fn make(&self, request: &AddRequest) -> Result<AddResult, Error> {
-        crate::step!("add.lease", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.lease", Error::Injected("add.lease"));
         let (leases, mut attachment) = self.lease(request)?;
         let routes = self.pod_routes(&leases);
-        crate::step!("add.record", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.record", Error::Injected("add.record"));
         self.table.borrow_mut().put(attachment.clone())?;
         let spec = PodLinkSpec {
             host_link: attachment.host_link.clone(),
@@ -213,16 +213,16 @@ impl Bridge {
             hairpin: self.settings.hairpin,
             isolated: self.settings.isolated,
         };
-        crate::step!("add.link", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.link", Error::Injected("add.link"));
         let link = self.make_link(spec, request).await?;
-        crate::step!("add.elements", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.elements", Error::Injected("add.elements"));
         self.open_ports(&attachment).await?;
         let result = self.result(request, &attachment, &leases, &routes, &link);
         attachment.result = Some(result.clone());
         attachment.state = State::Ready;
-        crate::step!("add.commit", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.commit", Error::Injected("add.commit"));
         self.table.borrow_mut().put(attachment)?;
-        crate::step!("add.answer", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("add.answer", Error::Injected("add.answer"));
         Ok(result)
     }
 
@@ -327,23 +327,23 @@ impl Bridge {
 
     /// Takes an attachment down, all steps, whatever fails. The lease is free only when the link is gone.
     pub(super) async fn take_down(&self, key: &AttachmentKey) -> Result<Option<Attachment>, Error> {
-        crate::step!("del.mark", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("del.mark", Error::Injected("del.mark"));
         let attachment = self.table.borrow_mut().deleting(key);
         let link =
             attachment.as_ref().map_or_else(|| attachment::host_link_name(key), |it| it.host_link.clone());
         let mut errors = Vec::new();
-        crate::step!("del.link", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("del.link", Error::Injected("del.link"));
         if let Err(error) = self.kernel.delete_link(&link).await {
             errors.push(Error::Kernel(error));
         }
-        crate::step!("del.elements", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("del.elements", Error::Injected("del.elements"));
         if let Some(attachment) = &attachment
             && let Err(error) = self.close_ports(attachment).await
         {
             errors.push(error);
         }
         if errors.is_empty() {
-            crate::step!("del.forget", Error::Unsupported("failpoint".to_owned()));
+            crate::step!("del.forget", Error::Injected("del.forget"));
             if let Err(error) = self.table.borrow_mut().forget(key) {
                 errors.push(Error::State(error));
             }
@@ -407,6 +407,8 @@ impl Bridge {
     }
 
     async fn collect_garbage(&self, valid: &[ValidAttachment]) -> Result<Vec<AttachmentKey>, Error> {
+        crate::step!("gc.collect", Error::Injected("gc.collect"));
+        let called = SystemTime::now();
         let valid: HashSet<_> = valid.iter().map(|it| (&it.container_id, &it.ifname)).collect();
         // Whatever is still being added now has started before its runtime could have listed it.
         let stale: Vec<AttachmentKey> = self
@@ -420,7 +422,7 @@ impl Bridge {
             .collect();
         let mut errors = Vec::new();
         let mut gone = Vec::new();
-        for (key, outcome) in self.take_down_all(stale).await {
+        for (key, outcome) in self.take_down_all(stale, |it| it.created <= called).await {
             match outcome {
                 Ok(Some(_)) => gone.push(key),
                 Ok(None) => {}
@@ -430,14 +432,18 @@ impl Bridge {
         Error::collect(errors).map_or(Ok(gone), Err)
     }
 
-    /// Takes many attachments down at once, each in its turn, so that the kernel sees them as a group.
+    /// Takes many attachments down at once, each in its turn, so that the kernel sees them as a group. One that a
+    /// DEL and an ADD have replaced before its turn came is no longer `meant`.
     pub(super) async fn take_down_all(
         &self,
         keys: Vec<AttachmentKey>,
+        meant: impl Fn(&Attachment) -> bool,
     ) -> Vec<(AttachmentKey, Result<Option<Attachment>, Error>)> {
-        let each = keys.into_iter().map(|key| async {
+        let meant = &meant;
+        let each = keys.into_iter().map(|key| async move {
             let _turn = self.queue.turn(&key).await;
-            let outcome = self.take_down(&key).await;
+            let still = self.table.borrow().get(&key).is_some_and(meant);
+            let outcome = if still { self.take_down(&key).await } else { Ok(None) };
             (key, outcome)
         });
         join_all(each).await
@@ -469,8 +475,8 @@ impl Bridge {
             .filter(|it| it.state == State::Deleting)
             .map(|it| it.key.clone())
             .collect();
-        // A DEL under way right now is not ours to repeat, but repeating it does no harm: it waits its turn.
-        self.take_down_all(deleting).await.iter().filter(|(_, outcome)| outcome.is_err()).count()
+        let again = self.take_down_all(deleting, |it| it.state == State::Deleting).await;
+        again.iter().filter(|(_, outcome)| outcome.is_err()).count()
     }
 }
 

@@ -67,6 +67,10 @@ pub enum Error {
         /// What stood in the way.
         source: Box<Error>,
     },
+    /// A test made this step fail.
+    #[cfg(feature = "failpoints")]
+    #[error("failpoint {0}")]
+    Injected(&'static str),
     /// GC without the list of valid attachments.
     #[error("GC without cni.dev/valid-attachments: refusing to take a missing list for an empty one")]
     NoValidAttachments,
@@ -87,6 +91,8 @@ impl Error {
             Self::InvalidNetns(_) => ErrorCode::InvalidNetns,
             Self::Kernel(_) => ErrorCode::KernelRefused,
             Self::State(_) => ErrorCode::Io,
+            #[cfg(feature = "failpoints")]
+            Self::Injected(_) => ErrorCode::Io,
             Self::Differs(_) => ErrorCode::Other(DIFFERS),
             Self::CallerGone | Self::StillThere { .. } | Self::RulesMissing => ErrorCode::TryAgainLater,
             Self::Teardown(errors) => errors.first().map_or(ErrorCode::Io, Self::code),

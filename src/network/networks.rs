@@ -80,7 +80,7 @@ impl Networks {
         for (_, driver) in &self.drivers {
             changes.extend(driver.prepare().await?);
         }
-        crate::step!("prepare.sysctl", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("prepare.sysctl", Error::Injected("prepare.sysctl"));
         let ruleset = self.ruleset();
         let settings = ruleset.sysctls().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         let (changed, failed) = self.kernel.ensure_sysctls(settings).await?;
@@ -138,7 +138,7 @@ impl Networks {
 
     /// Replaces the nftables table as a whole, with the elements of every live attachment.
     pub async fn apply_rules(&self) -> Result<(), Error> {
-        crate::step!("prepare.rules", Error::Unsupported("failpoint".to_owned()));
+        crate::step!("prepare.rules", Error::Injected("prepare.rules"));
         Ok(self.kernel.apply_ruleset(self.ruleset().render()).await?)
     }
 

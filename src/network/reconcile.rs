@@ -15,7 +15,7 @@ use super::{Bridge, Error};
 
 /// Reconciles one bridge network.
 pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled, Error> {
-    crate::step!("reconcile.links", Error::Unsupported("failpoint".to_owned()));
+    crate::step!("reconcile.links", Error::Injected("reconcile.links"));
     let mut links: HashMap<String, Link> =
         bridge.kernel.links().await?.into_iter().map(|link| (link.name.clone(), link)).collect();
     let mut done = Reconciled::default();
@@ -47,8 +47,8 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
     if let Some(last) = last {
         bridge.table.borrow_mut().pool.rest_after(&last);
     }
-    crate::step!("reconcile.undo", Error::Unsupported("failpoint".to_owned()));
-    for (_, outcome) in bridge.take_down_all(undo).await {
+    crate::step!("reconcile.undo", Error::Injected("reconcile.undo"));
+    for (_, outcome) in bridge.take_down_all(undo, |_| true).await {
         if let Err(error) = outcome {
             done.failures.push(error.to_string());
         }

@@ -235,7 +235,9 @@ async fn fail_at(_: &'static str) -> Result<(), ServeError> {
 #[cfg_attr(not(feature = "failpoints"), allow(clippy::unnecessary_wraps))]
 fn fail_now(step: &'static str) -> Result<(), ServeError> {
     #[cfg(feature = "failpoints")]
-    fail::fail_point!(&format!("start.{step}"), |_| Err(ServeError { step, text: "failpoint".to_owned() }));
+    if crate::failpoint::visit(&format!("start.{step}")) {
+        return Err(ServeError { step, text: "failpoint".to_owned() });
+    }
     let _ = step;
     Ok(())
 }
