@@ -1,8 +1,9 @@
 //! `step!("name")` marks a step at which a test can make hostcni fail, wait or die. Without the
 //! `failpoints` feature it is nothing at all.
 //!
-//! A test says in `FAILPOINTS` what is to happen: `add.link=return` fails there, `add.link=sleep(500)` waits,
-//! `add.link=return(die)` ends the process by `SIGKILL`; `1*…->off` does it once.
+//! A test says in `FAILPOINTS` what is to happen: `add.link=return` fails there, `add.link=sleep(500)` or
+//! `return(wait)` waits, `return(die)` ends the process by `SIGKILL`; `1*return(die)->off` does it once. The words
+//! `fail`, `wait` and `die` tell on standard error that they were met, so that a test knows.
 
 /// Every step, sorted, and whether it can fail rather than only wait or die. `tests/architecture.rs` keeps
 /// the list complete; the fault loop of `tests/node` visits each.
@@ -65,12 +66,20 @@ macro_rules! step {
 
 /// Does at a step what `FAILPOINTS` says; whether the step is to fail.
 #[cfg(feature = "failpoints")]
+#[allow(clippy::print_stderr)] // for the test that asked
 pub fn visit(step: &str) -> bool {
     let Some(word) = fail::eval(step, |word| word) else { return false };
-    if word.as_deref() == Some("die") {
-        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+    if let Some(word) = &word {
+        eprintln!("failpoint {step} {word}");
     }
-    true
+    match word.as_deref() {
+        Some("die") => {
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        }
+        Some("wait") => std::thread::park_timeout(std::time::Duration::from_millis(400)),
+        _ => {}
+    }
+    word.as_deref() != Some("wait")
 }
 
 /// The error of a step that was told to fail, for the places whose own error is one of input and output.

@@ -7,6 +7,7 @@
 mod support;
 mod node {
     pub mod boots;
+    pub mod faults;
     pub mod gate;
     pub mod harness;
     pub mod pods;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         waiting::requests_during_a_slow_start_are_answered_by_the_server_that_comes,
         waiting::requests_during_an_auto_restart_are_answered_by_the_server_that_comes,
         waiting::crashes_and_restarts_under_load_lose_no_request_and_leak_no_address,
+        faults::every_step_of_a_request_may_fail_wait_or_die,
+        faults::every_step_of_the_service_may_fail_wait_or_die,
         boots::a_reboot_answers_every_last_del_and_the_next_boot_is_clean,
         boots::a_reboot_with_pods_that_nobody_deletes_leaves_no_lease,
         boots::after_a_power_cut_the_stale_conf_is_gone_before_any_unit_reads_it,

@@ -8,11 +8,9 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use netlink_packet_core::DefaultNla;
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 use netlink_packet_netfilter::NetfilterProtoFamily;
-use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, ProtoTuple, Protocol as TrackedProtocol, Tuple,
-};
+use netlink_packet_netfilter::conntrack::{ConntrackMessage, ProtoTuple, Protocol as TrackedProtocol};
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
 
@@ -21,6 +19,9 @@ use super::error::{KernelError, Result};
 use super::nfnl::{self, NfSocket};
 
 /// `linux/netfilter/nfnetlink_conntrack.h`.
+const IPCTNL_MSG_CT_GET: u8 = 1;
+const IPCTNL_MSG_CT_DELETE: u8 = 2;
+const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_ID: u16 = 12;
@@ -72,21 +73,37 @@ pub fn flush(port_maps: &[PortMap], stale: Stale) -> Result<usize> {
 /// Asks for the flows of one UDP port. Kernels before 5.8 know no filter and give all: so what comes is
 /// looked at again.
 fn dump(family: NetfilterProtoFamily, port: u16) -> netlink_packet_netfilter::NetfilterMessage {
-    let tuple = vec![Tuple::Proto(vec![
-        ProtoTuple::Protocol(TrackedProtocol::Udp),
-        ProtoTuple::DestinationPort(port),
-    ])];
-    let mut filter = Vec::new();
-    for (kind, flags) in
-        [(CTA_FILTER_ORIG_FLAGS, FILTER_PROTO_NUM | FILTER_PROTO_DST_PORT), (CTA_FILTER_REPLY_FLAGS, 0u32)]
-    {
-        filter.extend(8u16.to_ne_bytes());
-        filter.extend(kind.to_ne_bytes());
-        filter.extend(flags.to_ne_bytes());
+    let protocol = [ProtoTuple::Protocol(TrackedProtocol::Udp), ProtoTuple::DestinationPort(port)];
+    let tuple = nest(CTA_TUPLE_ORIG, &[nest(CTA_TUPLE_PROTO, &protocol)]);
+    let flags = |kind, flags: u32| DefaultNla::new(kind, flags.to_ne_bytes().to_vec());
+    let filter = nest(
+        CTA_FILTER,
+        &[
+            flags(CTA_FILTER_ORIG_FLAGS, FILTER_PROTO_NUM | FILTER_PROTO_DST_PORT),
+            flags(CTA_FILTER_REPLY_FLAGS, 0),
+        ],
+    );
+    message(family, IPCTNL_MSG_CT_GET, vec![tuple, filter])
+}
+
+/// An attribute that holds others. The kernel takes a filter only with the flag that says so, which the typed
+/// attributes of `netlink-packet-netfilter` lose.
+fn nest(kind: u16, inner: &[impl Emitable]) -> DefaultNla {
+    let mut value = Vec::new();
+    for attribute in inner {
+        let start = value.len();
+        value.resize(start + attribute.buffer_len(), 0);
+        attribute.emit(&mut value[start..]);
     }
-    let filter = DefaultNla::new(CTA_FILTER | netlink_packet_core::NLA_F_NESTED, filter);
-    let attributes = vec![ConntrackAttribute::CtaTupleOrig(tuple), ConntrackAttribute::Other(filter)];
-    nfnl::message(family, ConntrackMessage::Get(attributes))
+    DefaultNla::new(kind | NLA_F_NESTED, value)
+}
+
+fn message(
+    family: NetfilterProtoFamily,
+    message_type: u8,
+    attributes: Vec<DefaultNla>,
+) -> netlink_packet_netfilter::NetfilterMessage {
+    nfnl::message(family, ConntrackMessage::Other { message_type, attributes })
 }
 
 /// One direction of a flow.
@@ -112,7 +129,7 @@ impl Flow {
         // The id makes sure that it is this flow, and not one that took its place since.
         let name = [CTA_TUPLE_ORIG, CTA_ZONE, CTA_ID].into_iter().filter_map(|kind| {
             let value = nfnl::attribute(attributes, kind)?.to_vec();
-            let nested = if kind == CTA_TUPLE_ORIG { netlink_packet_core::NLA_F_NESTED } else { 0 };
+            let nested = if kind == CTA_TUPLE_ORIG { NLA_F_NESTED } else { 0 };
             Some((kind | nested, value))
         });
         Some(Self { original: direction(original)?, reply: direction(reply)?, name: name.collect() })
@@ -139,11 +156,8 @@ impl Flow {
 
     /// Whether it was still there.
     fn delete(self, socket: &mut NfSocket, family: NetfilterProtoFamily, object: &str) -> Result<bool> {
-        let name = self
-            .name
-            .into_iter()
-            .map(|(kind, value)| ConntrackAttribute::Other(DefaultNla::new(kind, value)));
-        let message = nfnl::message(family, ConntrackMessage::Delete(name.collect()));
+        let name = self.name.into_iter().map(|(kind, value)| DefaultNla::new(kind, value));
+        let message = message(family, IPCTNL_MSG_CT_DELETE, name.collect());
         match socket.request(message, false, "delete", object) {
             Ok(_) => Ok(true),
             Err(error) if error.errno == libc::ENOENT => Ok(false),

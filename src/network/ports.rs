@@ -125,8 +125,9 @@ impl Bridge {
                 first.get_or_insert(Error::from(error));
             }
         }
+        // The port leads nowhere by now; an old flow that cannot be looked up is no reason to keep the address.
         if let Err(error) = self.kernel.flush_flows(held, Stale::AfterDelete).await {
-            first.get_or_insert(Error::Kernel(error));
+            tracing::warn!(%error, attachment = %attachment.key, "cannot forget the flows of a host port");
         }
         first.map_or(Ok(()), Err)
     }

@@ -95,6 +95,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Whether it was a success.
+    pub fn succeeded(&self) -> bool {
+        self.output.status.success()
+    }
+
     /// The result of a call that has to have succeeded; null where the verb has none.
     #[track_caller]
     pub fn result(&self) -> Value {

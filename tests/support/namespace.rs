@@ -33,6 +33,20 @@ impl Namespace {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
+    /// Runs the closure on a thread inside; sockets made there belong to the namespace for good.
+    ///
+    /// # Panics
+    /// When the closure does.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            let netns = std::fs::File::open(self.path()).expect("it is there as long as this");
+            nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).expect("root may enter it");
+            work()
+        };
+        let ended = std::thread::scope(|scope| scope.spawn(enter).join());
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// Its name, for `ip -n`.
     pub fn name(&self) -> &str {
         &self.name
