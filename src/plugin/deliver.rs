@@ -42,9 +42,10 @@ pub fn deliver(request: &Request, deadline: Instant) -> Result<String, Error> {
     }
 }
 
-/// Opens the namespace. A DEL goes on without it.
+/// Opens the namespace. A DEL goes on without it; GC and STATUS are not about one.
 fn namespace(request: &Request) -> Result<Option<OwnedFd>, Error> {
-    let Some(path) = &request.netns else { return Ok(None) };
+    let about_one = matches!(request.command, Command::Add | Command::Check | Command::Del);
+    let Some(path) = request.netns.as_ref().filter(|_| about_one) else { return Ok(None) };
     let opened = match netns::open(Path::new(path)) {
         Ok(opened) if netns::is_netns(&opened) => Ok(opened),
         Ok(_) => Err("it is not a network namespace".to_owned()),

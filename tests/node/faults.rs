@@ -37,7 +37,8 @@ fn of_a_request(step: &str) -> bool {
 fn visit(node: &mut Node, ours: impl Fn(&str) -> bool) {
     drop_in(node, "once", ONCE);
     boot(node);
-    let round = Rounds { node, config: conf(node), kept: add(node, "kept").addresses() };
+    let kept = add(node, "kept");
+    let round = Rounds { node, config: conf(node), kept: kept.addresses(), result: kept.result() };
     let mut table = String::from("step                  fail  wait  die   (times met)\n");
     for (step, fails) in STEPS.iter().filter(|(step, _)| ours(step)) {
         let met = ["fail", "wait", "die"].map(|action| {
@@ -54,6 +55,7 @@ struct Rounds<'a> {
     node: &'a Node,
     config: String,
     kept: Vec<String>,
+    result: Value,
 }
 
 impl Rounds<'_> {
@@ -62,15 +64,16 @@ impl Rounds<'_> {
         let node = self.node;
         let fault = format!("{step}=1*return({action})->off");
         let plugins = PLUGIN.iter().any(|of| step.starts_with(of));
-        let mut said = String::new();
         let since = node.ok("date +%s.%N");
         node.ok(&format!("echo 'FAILPOINTS={fault}' > /run/faults.next"));
         // Whether this start succeeds is the fault's choice; that a later one does is systemd's.
         drop(node.run("systemctl restart hostcni.service"));
         until_active(node);
 
-        let call = |command: &str, pod: &str, config: &Value| {
-            Call::new(command, pod, &config.to_string()).with("FAILPOINTS", if plugins { &fault } else { "" })
+        // The first call of each kind has the fault, where it is one of the plugin's.
+        let call = |command: &str, pod: &str, config: &Value, first: bool| {
+            let fault = if plugins && first { &fault } else { "" };
+            Call::new(command, pod, &config.to_string()).with("FAILPOINTS", fault)
         };
         let plain: Value = serde_json::from_str(&self.config).expect("the conf is JSON");
         let mut ports = plain.clone();
@@ -82,46 +85,44 @@ impl Rounds<'_> {
         for pod in ["once", "again", "spooled"] {
             node.ok(&format!("ip netns add {pod}"));
         }
-        let mut seen = Vec::new();
-        let mut note = |answer: &Answer| {
-            said += &answer.text();
-            seen.extend(addresses(answer));
-        };
+        let mut heard = Heard::default();
         // A runtime that gives up after one failure and never sends a DEL for it.
-        let once = call("ADD", "once", &ports).send(node);
-        note(&once);
+        let once = call("ADD", "once", &ports, true).send(node);
+        heard.note(&once);
         let given_up = addresses(&once).is_empty();
         if given_up {
             until("nothing of a failed ADD", || !node.succeeds("ip -n once link show dev eth0"));
         } else {
-            let answer = self.retried(|| call("DEL", "once", &ports).send(node));
-            note(&answer);
+            heard.retried(|first| call("DEL", "once", &ports, first).send(node));
         }
         // One that tries again.
-        let again = self.retried(|| call("ADD", "again", &ports).send(node));
-        note(&again);
+        let again = heard.retried(|first| call("ADD", "again", &ports, first).send(node));
         let mut check = plain.clone();
         check["prevResult"] = again.result();
-        self.retried(|| call("CHECK", "again", &check).send(node));
+        heard.retried(|first| call("CHECK", "again", &check, first).send(node));
         let mut gc = plain.clone();
+        gc["cniVersion"] = json!("1.1.0");
         gc["cni.dev/valid-attachments"] = json!([
             {"containerID": "kept", "ifname": "eth0"}, {"containerID": "again", "ifname": "eth0"}]);
-        note(&self.retried(|| call("GC", "", &gc).send(node)));
+        heard.retried(|first| call("GC", "", &gc, first).send(node));
         node.ok(&format!("rm -f {CONF}"));
         until("the conf to be restored", || node.has(CONF));
         drop(node.run("systemctl reload hostcni.service"));
         until_active(node);
         // A DEL has one chance; only a plugin that was made to die or to find no disk may lose it.
-        let del = call("DEL", "again", &ports).send(node);
-        note(&del);
+        let del = call("DEL", "again", &ports, true).send(node);
+        heard.note(&del);
         if !plugins {
             del.result();
         }
-        drop(self.retried(|| call("DEL", "again", &ports).send(node)));
+        heard.retried(|first| call("DEL", "again", &ports, first).send(node));
 
-        note(&self.retried(|| call("ADD", "spooled", &plain).send(node)));
+        heard.retried(|first| call("ADD", "spooled", &plain, first).send(node));
         drop(node.run("systemctl stop hostcni.socket hostcni.service"));
-        note(&self.retried(|| call("DEL", "spooled", &plain).send(node)));
+        heard.retried(|first| call("DEL", "spooled", &plain, first).send(node));
+        if step == "spool.replay" {
+            node.ok(&format!("echo 'FAILPOINTS={fault}' > /run/faults.next"));
+        }
         drop(node.run("systemctl start hostcni.service"));
         until_active(node);
         until("the spool to be carried out", || spooled(node).is_empty());
@@ -129,25 +130,13 @@ impl Rounds<'_> {
             node.ok(&format!("ip netns delete {pod}"));
         }
 
-        self.promises_hold(step, action, &seen);
-        said += &node
+        self.promises_hold(step, action, &heard.addresses);
+        let journal = node
             .ok(&format!("journalctl -q --no-pager -o cat --since @{since} | grep -a ^failpoint || true"));
-        let met = said.matches(&format!("failpoint {step} {action}")).count();
+        let word = format!("failpoint {step} {action}");
+        let met = heard.said.matches(&word).count() + journal.matches(&word).count();
         assert!(met > 0, "{step} was never met, or did not {action}");
         met
-    }
-
-    /// As a runtime does it: again, a few times, until it succeeds.
-    fn retried(&self, send: impl Fn() -> Answer) -> Answer {
-        let mut answer = send();
-        for _ in 0..5 {
-            if answer.succeeded() {
-                return answer;
-            }
-            until_active(self.node);
-            answer = send();
-        }
-        panic!("five times in vain: {}", answer.text());
     }
 
     #[track_caller]
@@ -183,12 +172,40 @@ impl Rounds<'_> {
         }
         assert!(node.has(CONF), "{round}: ready, and no conf");
         let mut check: Value = serde_json::from_str(&self.config).expect("the conf is JSON");
-        check["runtimeConfig"] = json!({});
+        check["prevResult"] = self.result.clone();
         assert!(
             node.succeeds(&format!("ip netns exec kept ping -q -c 1 -W 5 {}", GATEWAYS[0])),
             "{round}: the running pod lost its network"
         );
         Call::new("CHECK", "kept", &check.to_string()).send(node).result();
+    }
+}
+
+/// What plugins said in one round.
+#[derive(Default)]
+struct Heard {
+    said: String,
+    addresses: Vec<String>,
+}
+
+impl Heard {
+    fn note(&mut self, answer: &Answer) {
+        self.said += &answer.text();
+        self.addresses.extend(addresses(answer));
+    }
+
+    /// Calls as a runtime does: again, a few times, until it succeeds.
+    fn retried(&mut self, send: impl Fn(bool) -> Answer) -> Answer {
+        let mut answer = send(true);
+        self.note(&answer);
+        for _ in 0..5 {
+            if answer.succeeded() {
+                return answer;
+            }
+            answer = send(false);
+            self.note(&answer);
+        }
+        panic!("five times in vain: {}", answer.text());
     }
 }
 
