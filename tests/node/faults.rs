@@ -21,7 +21,7 @@ const ONCE: &str = "EnvironmentFile=-/run/faults\nRestartSec=100ms\n\
 const PLUGIN: &[&str] = &["plugin.", "spool.fsync", "spool.rename", "spool.write"];
 
 pub fn every_step_of_a_request_may_fail_wait_or_die(node: &mut Node) {
-    visit(node, |step| of_a_request(step));
+    visit(node, of_a_request);
 }
 
 pub fn every_step_of_the_service_may_fail_wait_or_die(node: &mut Node) {
