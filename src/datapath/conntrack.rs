@@ -21,12 +21,15 @@ use super::nfnl::{self, NfSocket};
 /// `linux/netfilter/nfnetlink_conntrack.h`.
 const IPCTNL_MSG_CT_GET: u8 = 1;
 const IPCTNL_MSG_CT_DELETE: u8 = 2;
-const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
+/// Inside a tuple.
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+/// Inside a filter.
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
 /// Bits of the two before: the protocol's number, its destination port.
@@ -169,7 +172,7 @@ impl Flow {
 /// `CTA_TUPLE_IP` (1) with source and destination of either family, `CTA_TUPLE_PROTO` (2) with number and
 /// ports.
 fn direction(tuple: &[u8]) -> Option<Direction> {
-    let (ip, proto) = (nfnl::attribute(tuple, 1)?, nfnl::attribute(tuple, 2)?);
+    let (ip, proto) = (nfnl::attribute(tuple, CTA_TUPLE_IP)?, nfnl::attribute(tuple, CTA_TUPLE_PROTO)?);
     let address = |v4, v6| {
         let ipv4 =
             nfnl::attribute(ip, v4).and_then(|value| value.first_chunk::<4>()).map(|b| IpAddr::from(*b));
