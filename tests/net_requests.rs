@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use support::cni::{Answer, Call};
 use support::namespace::Namespace;
 use support::observe::{self, Here, Place};
-use support::server::Server;
+use support::server::{HOSTCNI, Server};
 use support::wait;
-
-const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
 
 fn ping(place: &impl Place, address: &str) -> bool {
     place.succeeds(&format!("ping -c 1 -W 5 {address}"))
@@ -44,17 +42,7 @@ fn a_pod_gets_addresses_and_reaches_its_gateway_and_another_pod() {
 #[test]
 fn a_pod_reaches_the_world_masqueraded() {
     let server = Server::new();
-    let (pod, world) = (Namespace::new(), Namespace::new());
-    // The node's uplink: a veth pair to the world, whose only route is the link itself.
-    for line in [
-        format!("ip link add uplink type veth peer name eth0 netns {}", world.name()),
-        "ip address add 198.51.100.1/24 dev uplink".to_owned(),
-        "ip address add 2001:db8::1/64 dev uplink nodad".to_owned(),
-        "ip link set uplink up".to_owned(),
-    ] {
-        server.node.ok(&line);
-    }
-    world.ok("ip address add 198.51.100.2/24 dev eth0; ip address add 2001:db8::2/64 dev eth0 nodad; ip link set eth0 up");
+    let (pod, _world) = (Namespace::new(), server.world());
     server.add("pod", &pod).result();
     assert!(ping(&pod, "198.51.100.2"), "{}", server.log());
     assert!(ping(&pod, "2001:db8::2"), "{}", server.log());
@@ -587,16 +575,7 @@ fn a_udp_client_that_never_stops_finds_the_next_holder_of_the_host_port() {
     use std::net::UdpSocket;
 
     let server = Server::new();
-    let world = Namespace::new();
-    for line in [
-        format!("ip link add uplink type veth peer name eth0 netns {}", world.name()),
-        "ip address add 198.51.100.1/24 dev uplink; ip address add 2001:db8::1/64 dev uplink nodad"
-            .to_owned(),
-        "ip link set uplink up".to_owned(),
-    ] {
-        server.node.ok(&line);
-    }
-    world.ok("ip address add 198.51.100.2/24 dev eth0; ip address add 2001:db8::2/64 dev eth0 nodad; ip link set eth0 up");
+    let world = server.world();
     let clients = ["198.51.100.1:5300", "[2001:db8::1]:5300"].map(|target| {
         let client = world.inside(|| UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0")));
         let client = client.expect("the world has addresses");

@@ -65,7 +65,8 @@ impl Rounds<'_> {
         let fault = format!("{step}=1*return({action})->off");
         let plugins = PLUGIN.iter().any(|of| step.starts_with(of));
         let since = node.ok("date +%s.%N");
-        node.ok(&format!("echo 'FAILPOINTS={fault}' > /run/faults.next"));
+        let arm = || node.ok(&format!("echo 'FAILPOINTS={fault}' > /run/faults.next"));
+        arm();
         // Whether this start succeeds is the fault's choice; that a later one does is systemd's.
         drop(node.run("systemctl restart hostcni.service"));
         until_active(node);
@@ -89,8 +90,7 @@ impl Rounds<'_> {
         // A runtime that gives up after one failure and never sends a DEL for it.
         let once = call("ADD", "once", &ports, true).send(node);
         heard.note(&once);
-        let given_up = addresses(&once).is_empty();
-        if given_up {
+        if addresses(&once).is_empty() {
             until("nothing of a failed ADD", || !node.succeeds("ip -n once link show dev eth0"));
         } else {
             heard.retried(|first| call("DEL", "once", &ports, first).send(node));
@@ -121,7 +121,7 @@ impl Rounds<'_> {
         drop(node.run("systemctl stop hostcni.socket hostcni.service"));
         heard.retried(|first| call("DEL", "spooled", &plain, first).send(node));
         if step == "spool.replay" {
-            node.ok(&format!("echo 'FAILPOINTS={fault}' > /run/faults.next"));
+            arm();
         }
         drop(node.run("systemctl start hostcni.service"));
         until_active(node);

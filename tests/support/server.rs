@@ -10,7 +10,8 @@ use super::cni::{Answer, Call};
 use super::namespace::Namespace;
 use super::observe::{self, Here, Place};
 
-const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
+/// The binary under test.
+pub const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
 
 /// A server in a namespace that stands for the node, with its own files.
 pub struct Server {
@@ -73,6 +74,24 @@ impl Server {
             .output();
         let output = output.expect("hostcni runs");
         assert!(output.status.success(), "{}\n{}", observe::both(&output), self.log());
+    }
+
+    /// The world outside the node: a namespace behind a link of its own, whose only route is that link itself. It is
+    /// 198.51.100.2 and 2001:db8::2, and sees the node as .1 and ::1.
+    pub fn world(&self) -> Namespace {
+        let world = Namespace::new();
+        for line in [
+            &format!("ip link add uplink type veth peer name eth0 netns {}", world.name()),
+            "ip address add 198.51.100.1/24 dev uplink",
+            "ip address add 2001:db8::1/64 dev uplink nodad",
+            "ip link set uplink up",
+        ] {
+            self.node.ok(line);
+        }
+        world.ok("ip address add 198.51.100.2/24 dev eth0");
+        world.ok("ip address add 2001:db8::2/64 dev eth0 nodad");
+        world.ok("ip link set eth0 up");
+        world
     }
 
     /// Where it listens.
