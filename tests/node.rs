@@ -7,9 +7,11 @@
 mod support;
 mod node {
     pub mod boots;
+    pub mod exhaustion;
     pub mod faults;
     pub mod gate;
     pub mod harness;
+    pub mod load;
     pub mod pods;
     mod product;
     pub mod waiting;
@@ -39,7 +41,9 @@ fn main() -> ExitCode {
         gate::told_to_wait_hostcni_places_its_conf_once_the_foreign_file_is_gone,
         waiting::requests_during_a_slow_start_are_answered_by_the_server_that_comes,
         waiting::requests_during_an_auto_restart_are_answered_by_the_server_that_comes,
-        waiting::crashes_and_restarts_under_load_lose_no_request_and_leak_no_address,
+        exhaustion::two_thousand_idle_and_slow_peers_keep_nobody_from_their_del,
+        exhaustion::without_descriptors_requests_wait_and_are_served_when_there_are_some,
+        load::restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing,
         faults::every_step_of_a_request_may_fail_wait_or_die,
         faults::every_step_of_the_service_may_fail_wait_or_die,
         boots::a_reboot_answers_every_last_del_and_the_next_boot_is_clean,

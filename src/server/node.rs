@@ -39,6 +39,8 @@ pub struct Node {
     pub kernel: Kernel,
     /// Open connections.
     pub connections: Cell<usize>,
+    /// Whether no more may be open, so that others wait in the socket.
+    pub crowded: Cell<bool>,
     /// The last thing that went wrong, for `status`.
     pub last_error: RefCell<String>,
     /// Confs whose place somebody else's file has, or had.
@@ -62,6 +64,7 @@ impl Node {
             ledger,
             kernel,
             connections: Cell::new(0),
+            crowded: Cell::new(false),
             last_error: RefCell::default(),
             was_foreign: RefCell::default(),
             events: broadcast::Sender::new(MONITOR_BACKLOG),

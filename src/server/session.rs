@@ -1,13 +1,18 @@
 //! One connection: its calls one after the other, each answered within its bound.
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::service::{Call, Connection};
+use crate::wire::service::{Call, Connection, ReceiveError};
 
 use super::invoke;
 use super::node::Node;
+
+/// What a peer has for a call when every place is taken. Plugins need a few milliseconds, and try again.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// Serves a connection until its peer goes, says nothing for too long, or the server stops.
 pub async fn run(node: &Rc<Node>, mut connection: Connection) {
@@ -20,22 +25,35 @@ pub async fn run(node: &Rc<Node>, mut connection: Connection) {
         return;
     }
     loop {
-        let idle = node.settings().limits.idle_timeout;
         let call = tokio::select! {
             () = node.stop.cancelled() => return,
-            call = tokio::time::timeout(idle, connection.receive()) => call,
+            call = next_call(node, &mut connection) => call,
         };
         let call = match call {
-            Ok(Ok(call)) => call,
-            Ok(Err(error)) => {
+            Some(Ok(call)) => call,
+            Some(Err(error)) => {
                 tracing::debug!(%error, pid = connection.peer_pid(), "connection ends");
                 return;
             }
-            Err(_) => return,
+            None => return,
         };
         if let Err(error) = answer(node, &mut connection, call).await {
             tracing::debug!(%error, "the peer did not take its answer");
             return;
+        }
+    }
+}
+
+/// The peer's next call, unless it takes too long over it: no longer than a moment when others wait for a place.
+async fn next_call(node: &Node, connection: &mut Connection) -> Option<Result<Call, ReceiveError>> {
+    let end = Instant::now() + node.settings().limits.idle_timeout;
+    let mut call = std::pin::pin!(connection.receive());
+    loop {
+        let until = end.min(Instant::now() + MOMENT);
+        match tokio::time::timeout_at(until, &mut call).await {
+            Ok(call) => return Some(call),
+            Err(_) if node.crowded.get() || Instant::now() >= end => return None,
+            Err(_) => {}
         }
     }
 }

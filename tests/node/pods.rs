@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::product::*;
-use crate::support::cri::{Cri, Pod};
+use crate::support::cri::Pod;
 use crate::support::node::{Node, Running};
 use crate::support::observe::Place;
-use crate::support::wait::{until, until_some, within};
+use crate::support::wait::{until, within};
 
 /// What a runtime may take to notice the conf.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -124,15 +124,6 @@ pub fn a_conf_that_is_a_list_is_loaded_as_well(node: &mut Node) {
     nothing_left(node);
     node.ok("systemctl stop hostcni.service");
     assert!(!node.has(path));
-}
-
-/// containerd, started now, with the image that pods are made of.
-fn runtime(node: &Node) -> Cri {
-    node.ok("systemctl start containerd.service && ctr -n k8s.io images import /srv/pause.tar");
-    let socket = node.live("/run/containerd/containerd.sock");
-    let mut cri = until_some("the runtime's service", Duration::from_secs(30), || Cri::connect(&socket).ok());
-    until("an answer of the runtime's service", || cri.version().is_ok());
-    cri
 }
 
 /// A container in the foreground of a `ctr run --cni`, running when this returns.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::cni::{Answer, Call};
+use crate::support::cri::Cri;
 use crate::support::node::Node;
 use crate::support::observe::{Place, links, property};
-use crate::support::wait::until;
+use crate::support::wait::{until, until_some};
 
 /// The conf, by default.
 pub const CONF: &str = "/etc/cni/net.d/80-openshift-network.conf";
@@ -125,6 +126,15 @@ pub fn nothing_left(node: &Node) {
     assert_eq!(records(node), Vec::<String>::new(), "records of attachments");
     assert_eq!(spooled(node), Vec::<String>::new(), "spooled DELs");
     assert_eq!(leased(node), 0, "leased addresses");
+}
+
+/// containerd, started now, with the image that pods are made of.
+pub fn runtime(node: &Node) -> Cri {
+    node.ok("systemctl start containerd.service && ctr -n k8s.io images import /srv/pause.tar");
+    let socket = node.live("/run/containerd/containerd.sock");
+    let mut cri = until_some("the runtime's service", Duration::from_secs(30), || Cri::connect(&socket).ok());
+    until("an answer of the runtime's service", || cri.version().is_ok());
+    cri
 }
 
 /// A network namespace for a pod, and its ADD.

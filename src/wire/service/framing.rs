@@ -12,6 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::MAX_MESSAGE;
 
@@ -19,6 +20,10 @@ use super::super::MAX_MESSAGE;
 const DESCRIPTORS: usize = 4;
 /// How much is looked at in one step.
 const CHUNK: usize = 16 << 10;
+/// A message may grow to this size freely. Ordinary ones have a few kilobytes.
+const ORDINARY: usize = 64 << 10;
+/// So many connections may hold a larger one at a time; the others wait their turn. Bounds the server's memory.
+static LARGE: Semaphore = Semaphore::const_new(64);
 /// A peer that takes nothing of its answer for so long is given up.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
 
@@ -40,6 +45,8 @@ pub struct Framed {
     /// The message that is arriving; kept here so that a cancelled receive loses nothing.
     partial: Vec<u8>,
     descriptors: Vec<OwnedFd>,
+    /// Held from a message's growth until the next one is waited for: so long its text may be in use.
+    large: Option<SemaphorePermit<'static>>,
 }
 
 /// What one read has brought.
@@ -52,7 +59,7 @@ enum Step {
 
 impl Framed {
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, partial: Vec::new(), descriptors: Vec::new() }
+        Self { stream, partial: Vec::new(), descriptors: Vec::new(), large: None }
     }
 
     pub fn peer(&self) -> Option<UCred> {
@@ -62,6 +69,11 @@ impl Framed {
     /// The next message. Cancel-safe.
     pub async fn receive(&mut self) -> io::Result<Received> {
         loop {
+            if self.partial.len() <= ORDINARY {
+                self.large = None;
+            } else if self.large.is_none() {
+                self.large = LARGE.acquire().await.ok();
+            }
             // A peer that never stops sending shall not keep the others from their turn.
             tokio::task::coop::consume_budget().await;
             let step = match self.step().await {
@@ -81,7 +93,7 @@ impl Framed {
     }
 
     async fn step(&mut self) -> io::Result<Step> {
-        let Self { stream, partial, descriptors } = self;
+        let Self { stream, partial, descriptors, .. } = self;
         // `gone` uses up tokio's knowledge that something can be read: hence a try before the wait.
         match take(stream, partial, descriptors) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
