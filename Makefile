@@ -78,8 +78,9 @@ test-node: setup-build setup-net setup-node
 demo: setup-build setup-node build
 	tests/support/demo PROFILE=$(PROFILE)
 
-bench: setup-build setup-net build
-	$(CARGO) bench --locked
+# Rewrites the figures of docs/performance.md.
+bench: setup-build setup-bench
+	$(CARGO) bench --locked --bench plugins -- --write
 
 setup-build:
 	@tests/support/packages build

@@ -1,0 +1,67 @@
+//! Whole plugin invocations, as a runtime makes them: hostcni against the reference plugins and against the bare
+//! kernel, in one run and interleaved, so that a busy machine is busy for all of them.
+//!
+//! Prints a table and the budgets of the design with what was found; writes both into `docs/performance.md` and the
+//! plot beside it when asked with `--write`. Ends with status 1 when a budget is not met.
+
+mod chain;
+mod contender;
+mod direct;
+mod measure;
+mod plot;
+mod report;
+
+#[path = "../../tests/support/cni.rs"]
+#[allow(dead_code)]
+mod cni;
+#[path = "../../tests/support/namespace.rs"]
+#[allow(dead_code)]
+mod namespace;
+#[path = "../../tests/support/observe.rs"]
+#[allow(dead_code)]
+mod observe;
+#[path = "../../tests/support/server.rs"]
+#[allow(dead_code)]
+mod server;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use contender::Contenders;
+use measure::{Samples, burst, memory, one_by_one, restart};
+use namespace::Namespace;
+
+/// A Linux bridge has at most 1023 ports; the last hundred are those that come and go.
+const LEVELS: [usize; 3] = [1, 100, 900];
+/// Pods that are measured: one by one each of them several times, in a burst all at once.
+const PODS: usize = 100;
+
+fn main() -> ExitCode {
+    let write = std::env::args().any(|argument| argument == "--write");
+    let pods: Vec<Namespace> = (0..PODS).map(|_| Namespace::new()).collect();
+    let mut contenders = Contenders::new();
+    let mut samples = Samples::default();
+    let mut standing: Vec<Namespace> = Vec::new();
+    let mut ready = Vec::new();
+    for level in LEVELS {
+        if level == LEVELS[2] {
+            contenders.stand(&mut standing, 500);
+            ready = restart(&mut contenders);
+        }
+        contenders.stand(&mut standing, level);
+        eprintln!("{level} pods stand");
+        one_by_one(&contenders, &pods, level, &mut samples);
+        for width in [8, 32] {
+            burst(&contenders, &pods, level, width, &mut samples);
+        }
+    }
+    let report = report::Report::new(&samples, &ready, memory(&mut contenders, &pods));
+    println!("{report}");
+    if write {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        report.write(&docs.join("performance.md"));
+        fs::write(docs.join("performance.svg"), plot::svg(&samples)).expect("the docs can be written");
+    }
+    if report.met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
