@@ -79,6 +79,8 @@ pub struct Contenders {
 
 /// hostcni's name among them.
 pub const OWN: &str = "hostcni";
+/// The same without other pods: measured beside it at every level, so that both meet the same machine.
+pub const ALONE: &str = "hostcni, no other pod";
 
 impl Contenders {
     /// Makes nodes and starts servers.
@@ -93,6 +95,7 @@ impl Contenders {
         let all = [
             ("kernel alone", true, &["ADD", "DEL"][..], Means::Direct(node, direct)),
             (OWN, true, &["ADD", "CHECK", "DEL", "STATUS"][..], own(false)),
+            (ALONE, false, &["ADD", "DEL"][..], own(false)),
             ("hostcni, a host port", false, every, own(true)),
             ("bridge", true, every, reference("bridge", false, false)),
             ("bridge, masquerade", false, every, reference("masquerade", true, false)),

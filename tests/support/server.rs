@@ -60,6 +60,7 @@ impl Server {
             .arg(directory.path().join("cni.sock"))
             .arg("--root")
             .arg(directory.path())
+            .env("MALLOC_ARENA_MAX", "1") // as in the unit
             .stdin(Stdio::null())
             .stderr(log.expect("below a directory of our own"))
             .spawn()
