@@ -2,7 +2,7 @@
 //! kernel, in one run and interleaved, so that a busy machine is busy for all of them.
 //!
 //! Prints a table and the budgets of the design with what was found; writes both into `docs/performance.md` and the
-//! plot beside it when asked with `--write`. Ends with status 1 when a budget is not met.
+//! plot beside it when asked with `--write`. Ends with status 1 when a call has failed.
 
 mod chain;
 mod contender;
@@ -63,5 +63,5 @@ fn main() -> ExitCode {
         report.write(&docs.join("performance.md"));
         fs::write(docs.join("performance.svg"), plot::svg(&samples)).expect("the docs can be written");
     }
-    if report.met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if samples.0.values().all(|series| series.failures == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

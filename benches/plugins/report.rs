@@ -80,11 +80,6 @@ impl Report {
         Self { table: table(samples), budgets }
     }
 
-    /// Whether every budget is met.
-    pub fn met(&self) -> bool {
-        self.budgets.iter().all(|budget| budget.found <= budget.most)
-    }
-
     /// Puts it between the marks of the document.
     pub fn write(&self, path: &Path) {
         let text = fs::read_to_string(path).expect("the document is there");
