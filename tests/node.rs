@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         gate::a_planned_restart_keeps_the_conf_and_answers_what_was_asked_meanwhile,
         gate::a_restart_that_takes_longer_than_the_grace_gives_the_conf_up,
         gate::a_restart_into_a_bad_configuration_gives_the_conf_up,
+        gate::a_socket_that_goes_takes_the_conf_with_it_also_when_it_cannot_come_back,
         gate::with_the_strict_policy_a_restart_takes_the_conf_and_brings_it,
         gate::a_bad_configuration_fails_with_its_reason_and_places_nothing,
         gate::a_foreign_file_at_the_confs_path_is_never_touched,
