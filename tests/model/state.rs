@@ -85,6 +85,7 @@ pub enum Spooled {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools)] // each is independent of the others
 pub struct State {
     pub power: Power,
     /// hostcni-boot.service is through.
