@@ -7,6 +7,8 @@
 
 /// Opening directories safely.
 mod directory;
+/// A file that was found.
+mod found;
 /// What was placed.
 mod ledger;
 /// Whose file it is.
