@@ -10,6 +10,7 @@ mod node {
     pub mod exhaustion;
     pub mod faults;
     pub mod gate;
+    pub mod guard;
     pub mod harness;
     pub mod load;
     pub mod pods;
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
         load::restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing,
         faults::every_step_of_a_request_may_fail_wait_or_die,
         faults::every_step_of_the_service_may_fail_wait_or_die,
+        guard::what_somebody_does_to_the_conf_is_undone_at_once_and_told,
+        guard::a_conf_that_cannot_be_restored_is_told_of_and_restored_as_soon_as_it_can,
+        guard::from_another_writer_hostcni_stands_back_and_says_so,
         boots::a_reboot_answers_every_last_del_and_the_next_boot_is_clean,
         boots::a_reboot_with_pods_that_nobody_deletes_leaves_no_lease,
         boots::after_a_power_cut_the_stale_conf_is_gone_before_any_unit_reads_it,

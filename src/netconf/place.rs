@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::directory::{self, DirectoryError, is_trusted};
 use super::found::{Identity, read};
 use super::ledger::{Entry, Ledger};
-use super::{marker, temporary};
+use super::temporary;
 
 /// Whose file is at the conf's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +119,16 @@ pub fn inspect(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Ownership
         },
         Err(error) if error.is_missing() => Ok(Ownership::Absent),
         Err(error) => Err(error),
+    }
+}
+
+/// What is at `path` now, for whoever looks for its writer.
+pub fn describe(path: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => format!("it is there now, of user {} and {} bytes", found.uid(), found.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing now".to_owned(),
+        Err(error) => format!("it cannot be looked at: {error}"),
     }
 }
 
