@@ -207,7 +207,7 @@ fn serve(data: &[u8], path: &Path, listener: &UnixListener) {
     for reply in &replies {
         assert!(json(std::str::from_utf8(reply).expect("text"))["parameters"].is_object());
     }
-    assert!(calls <= data.iter().filter(|byte| **byte == 0).count(), "no call without its end");
+    assert!(calls < data.split(|byte| *byte == 0).count(), "no call without its end");
 }
 
 /// The same call after it was written and read.
