@@ -2,4 +2,4 @@
 
 mod targets;
 
-pub use targets::{attachment, plugin, settings, spool, wire};
+pub use targets::{attachment, conf, plugin, settings, spool, wire};

@@ -1,5 +1,6 @@
 //! One function for each kind of text that others write: whatever the bytes are, it returns, and what it understood
-//! it understands again from its own writing. Panics are the findings.
+//! it understands again from its own writing. Panics are the findings. Each tells whether it understood the bytes, so that
+//! a corpus can be seen to be of use.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,7 +20,7 @@ use hostcni::{netconf, settings as node_settings};
 const LONG: Duration = Duration::from_secs(60);
 
 /// A runtime's call: lines of the environment, an empty line, and standard input.
-pub fn plugin(data: &[u8]) {
+pub fn plugin(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
     let (head, config) = text.split_once("\n\n").unwrap_or((&text, ""));
     let get = |name: &str| {
@@ -30,8 +31,8 @@ pub fn plugin(data: &[u8]) {
     assert!(reply["supportedVersions"].as_array().is_some_and(|versions| !versions.is_empty()));
     let request =
         Environment::parse(get).and_then(|environment| Request::from_parts(environment, config.to_owned()));
-    match request {
-        Ok(request) => understood(&request, config),
+    match &request {
+        Ok(request) => understood(request, config),
         Err(error) => {
             for version in CniVersion::ALL {
                 let printed = json(&error.to_json(*version));
@@ -40,6 +41,7 @@ pub fn plugin(data: &[u8]) {
             }
         }
     }
+    request.is_ok()
 }
 
 fn understood(request: &Request, config: &str) {
@@ -70,7 +72,7 @@ fn converted(result: &AddResult) {
 }
 
 /// hostcni's configuration: the admin's file, and a drop-in after a line of dashes.
-pub fn settings(data: &[u8]) {
+pub fn settings(data: &[u8]) -> bool {
     let place = Place::of("settings");
     let root = &place.0;
     let etc = root.join("etc/hostcni");
@@ -83,7 +85,10 @@ pub fn settings(data: &[u8]) {
     write(&etc.join("config.d/50-more.toml"), drop_in);
     let loaded = match node_settings::load(root) {
         Ok(loaded) => loaded,
-        Err(error) => return assert!(!error.to_string().is_empty()),
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
     };
     for network in &loaded.settings.networks {
         let conf = netconf::render(network, &loaded.settings);
@@ -105,10 +110,47 @@ pub fn settings(data: &[u8]) {
     let again = node_settings::load(root);
     let again = again.unwrap_or_else(|error| panic!("its own writing: {error}\n{shown}"));
     assert_eq!(format!("{:?}", again.settings), format!("{:?}", loaded.settings));
+    true
+}
+
+/// A file that lies where the conf belongs: ours is replaced and removed, everybody else's stays as it is.
+pub fn conf(data: &[u8]) -> bool {
+    const OURS: &[u8] = br#"{"io.hostcni.managed": "yes", "type": "hostcni"}"#;
+    let place = Place::of("conf");
+    let ledger = netconf::Ledger::new(&place.0.join("state"));
+    let path = place.0.join("net.d/80-net.conf");
+    let mut ours = false;
+    for recorded in [false, true] {
+        fs::create_dir_all(place.0.join("net.d")).expect("below a directory of our own");
+        if recorded {
+            netconf::place(&path, OURS, &ledger).expect("nothing is in the way");
+        }
+        write(&path, data);
+        let found = netconf::inspect(&path, OURS, &ledger).expect("it can be looked at");
+        let foreign = matches!(found, netconf::Ownership::Foreign { .. });
+        assert!(!matches!(found, netconf::Ownership::Absent));
+        let placed = netconf::place(&path, OURS, &ledger);
+        assert_eq!(matches!(placed, Err(netconf::PlaceError::Foreign { .. })), foreign, "{placed:?}");
+        let expected = if foreign { data } else { OURS };
+        assert_eq!(fs::read(&path).expect("it is there"), expected);
+        let removed = netconf::remove(&path, &ledger).expect("it can be removed");
+        assert_eq!(matches!(removed, netconf::Removed::Foreign { .. }), foreign, "{removed:?}");
+        assert_eq!(path.exists(), foreign);
+        assert!(ledger.entries().is_empty());
+        let _ = fs::remove_dir_all(place.0.join("net.d"));
+        ours |= !foreign;
+    }
+    ours
 }
 
 /// The record of an attachment, under its own name where it has one.
-pub fn attachment(data: &[u8]) {
+pub fn attachment(data: &[u8]) -> bool {
+    // What somebody may have written over the alias of a link of ours.
+    if let Some((key, addresses)) = std::str::from_utf8(data).ok().and_then(parse_alias) {
+        let alias = host_link_alias(&key, &addresses);
+        assert!(alias.len() <= 255, "{alias}");
+        assert!(parse_alias(&alias).is_none_or(|again| again == (key, addresses)), "{alias}");
+    }
     let place = Place::of("attachment");
     let store = Store::open(&place.0).expect("a directory of our own");
     let record: Option<Attachment> = serde_json::from_slice(data).ok();
@@ -132,10 +174,11 @@ pub fn attachment(data: &[u8]) {
         assert_eq!(again.attachments, loaded.attachments);
         store.remove(&found.key).expect("it can be removed");
     }
+    !loaded.attachments.is_empty()
 }
 
 /// An entry of the spool, under its own name where it has one.
-pub fn spool(data: &[u8]) {
+pub fn spool(data: &[u8]) -> bool {
     let place = Place::of("spool");
     let spool = Spool::open(&place.0);
     let del: Option<SpooledDel> = serde_json::from_slice(data).ok();
@@ -155,22 +198,25 @@ pub fn spool(data: &[u8]) {
         assert!(spool.remove(&del.key, del.at));
         assert!(spool.is_empty());
     }
+    del.is_some()
 }
 
 /// A stream of bytes to the server's half of the wire, and the same to the client's.
-pub fn wire(data: &[u8]) {
+pub fn wire(data: &[u8]) -> bool {
     // So much fits into a socket at once, with all the replies, so that one thread is enough.
     if data.len() > 4 << 10 {
-        return;
+        return false;
     }
     let place = Place::of("wire");
     let path = place.0.join("socket");
     let listener = UnixListener::bind(&path).expect("a directory of our own");
-    serve(data, &path, &listener);
-    ask(data, &path, &listener);
+    let served = serve(data, &path, &listener);
+    let answered = ask(data, &path, &listener);
+    served || answered
 }
 
-fn serve(data: &[u8], path: &Path, listener: &UnixListener) {
+/// Whether there was a call in it.
+fn serve(data: &[u8], path: &Path, listener: &UnixListener) -> bool {
     let mut peer = UnixStream::connect(path).expect("it listens");
     peer.write_all(data).expect("it fits into the socket");
     peer.shutdown(std::net::Shutdown::Write).expect("it is connected");
@@ -208,6 +254,7 @@ fn serve(data: &[u8], path: &Path, listener: &UnixListener) {
         assert!(json(std::str::from_utf8(reply).expect("text"))["parameters"].is_object());
     }
     assert!(calls < data.split(|byte| *byte == 0).count(), "no call without its end");
+    calls > 0
 }
 
 /// The same call after it was written and read.
@@ -216,9 +263,11 @@ fn again(invoke: &Invoke) -> Invoke {
     serde_json::from_str(&text).expect("and read")
 }
 
-fn ask(data: &[u8], path: &Path, listener: &UnixListener) {
+/// Whether it was an answer to one of our calls.
+fn ask(data: &[u8], path: &Path, listener: &UnixListener) -> bool {
     listener.set_nonblocking(false).expect("a socket");
     let deadline = Instant::now() + LONG;
+    let mut answered = false;
     for round in 0..3 {
         let mut client = Client::connect(path, deadline).expect("it listens");
         let (mut server, _) = listener.accept().expect("somebody has connected");
@@ -230,7 +279,9 @@ fn ask(data: &[u8], path: &Path, listener: &UnixListener) {
             _ => client.list_attachments(deadline).err(),
         };
         assert!(!matches!(error, Some(CallError::Timeout)), "it waits for what will never come");
+        answered |= error.is_none();
     }
+    answered
 }
 
 /// A directory for one run of one target, in memory where there is such a place.
