@@ -39,6 +39,13 @@ pub fn what_somebody_does_to_the_conf_is_undone_at_once_and_told(node: &mut Node
         let conf = &status(node)["networks"][0]["conf"];
         assert_eq!(conf["state"], "ours", "after `{line}`: {conf}");
     }
+    // Out of the sandbox's reach, so for the next start; that server can do the rest itself again.
+    node.ok("rm -r /etc/cni");
+    until("the status to say that it cannot", || status(node)["networks"][0]["conf"]["state"] == "unusable");
+    node.ok("systemctl restart hostcni.service");
+    assert_eq!(conf(node), placed);
+    node.ok(&format!("rm {CONF}"));
+    within(SOON, "the conf in its place", || node.read(CONF).as_deref() == Some(&placed));
     // The configuration of another plugin is somebody's, also in our file: he is told of, and not overwritten.
     let foreign = "{\"name\": \"mine\", \"type\": \"loopback\"}";
     node.ok(&format!("echo '{foreign}' > {CONF}"));
