@@ -9,12 +9,17 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hostcni::attachment::{Attachment, Spool, SpooledDel, Store, host_link_alias, parse_alias};
-use hostcni::cni::{self, AddResult, CniVersion, Command, Environment, ErrorCode, Request, version_reply};
+use hostcni::attachment::{
+    Attachment, Spool, SpooledDel, Store, host_link_alias, is_short_alias_of, parse_alias,
+};
+use hostcni::cni::{
+    self, AddResult, AttachmentKey, CniVersion, Command, Environment, ErrorCode, Request, version_reply,
+};
 use hostcni::wire::client::{CallError, Client};
 use hostcni::wire::service::{Call, Listener};
 use hostcni::wire::{Invoke, InvokeReply};
 use hostcni::{netconf, settings as node_settings};
+use ipnet::IpNet;
 
 /// More time than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -51,10 +56,20 @@ fn understood(request: &Request, config: &str) {
     let bound = request.conf.host.bounds.for_command(request.command);
     assert!(Instant::now().checked_add(bound).is_some(), "a deadline can be told");
     if let Some(key) = request.key() {
-        assert_eq!(parse_alias(&host_link_alias(&key, &[])).map(|(key, _)| key), Some(key));
+        named(&key, &[]);
     }
     if let Some(result) = &request.conf.prev_result {
         converted(result);
+    }
+}
+
+/// The alias of a link says whose it is; one that would be too long says at least of which network.
+fn named(key: &AttachmentKey, addresses: &[IpNet]) {
+    let alias = host_link_alias(key, addresses);
+    assert!(alias.len() <= 255, "{alias}");
+    match parse_alias(&alias) {
+        Some((again, with)) => assert_eq!((&again, &with[..]), (key, addresses), "{alias}"),
+        None => assert!(is_short_alias_of(&alias, &key.network), "{alias}"),
     }
 }
 
@@ -147,9 +162,7 @@ pub fn conf(data: &[u8]) -> bool {
 pub fn attachment(data: &[u8]) -> bool {
     // What somebody may have written over the alias of a link of ours.
     if let Some((key, addresses)) = std::str::from_utf8(data).ok().and_then(parse_alias) {
-        let alias = host_link_alias(&key, &addresses);
-        assert!(alias.len() <= 255, "{alias}");
-        assert!(parse_alias(&alias).is_none_or(|again| again == (key, addresses)), "{alias}");
+        named(&key, &addresses);
     }
     let place = Place::of("attachment");
     let store = Store::open(&place.0).expect("a directory of our own");
