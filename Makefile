@@ -2,6 +2,7 @@
 #   make demo    boots a throw-away node and shows the main job       } each installs what it needs,
 #   make test    every test      make lint    every check             } as root, on Debian or Fedora
 #   make bench   ADD and DEL against Debian's bridge plugin           }
+#   make fuzz    every parser on random input, FUZZ_SECONDS (60) each }
 
 PREFIX    ?= /usr
 BINDIR    ?= $(PREFIX)/bin
@@ -28,7 +29,7 @@ node_tests := $(filter node%,$(targets))
 net_tests  := $(filter net_%,$(targets))
 unit_tests := $(filter-out $(node_tests) $(net_tests),$(targets))
 
-.PHONY: build install lint test test-build test-unit test-net test-node demo bench clean setup-build
+.PHONY: build install lint test test-build test-unit test-net test-node demo bench fuzz clean setup-build
 
 build:
 	$(CARGO) build $(flags) --profile $(PROFILE) --bin hostcni
@@ -81,6 +82,19 @@ demo: setup-build setup-node build
 # Rewrites the figures of docs/performance.md.
 bench: setup-build setup-bench
 	$(CARGO) bench --locked --bench plugins -- --write
+
+# What a target finds goes below the target directory; the seeds are fuzz/corpus, which `make test` runs, too. The
+# instrumentation is an unstable option of the compiler's, hence RUSTC_BOOTSTRAP.
+FUZZ_SECONDS ?= 60
+fuzz_targets := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+
+fuzz: setup-build setup-fuzz
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz build --sanitizer none
+	@for target in $(fuzz_targets); do \
+	  found=$(CARGO_TARGET_DIR)/fuzz/$$target && mkdir -p $$found && \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer none $$target $$found fuzz/corpus/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 || exit 1; done
 
 setup-build:
 	@tests/support/packages build

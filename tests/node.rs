@@ -10,6 +10,7 @@ mod node {
     pub mod exhaustion;
     pub mod faults;
     pub mod gate;
+    pub mod guard;
     pub mod harness;
     pub mod load;
     pub mod pods;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         gate::a_planned_restart_keeps_the_conf_and_answers_what_was_asked_meanwhile,
         gate::a_restart_that_takes_longer_than_the_grace_gives_the_conf_up,
         gate::a_restart_into_a_bad_configuration_gives_the_conf_up,
+        gate::a_socket_that_goes_takes_the_conf_with_it_also_when_it_cannot_come_back,
         gate::with_the_strict_policy_a_restart_takes_the_conf_and_brings_it,
         gate::a_bad_configuration_fails_with_its_reason_and_places_nothing,
         gate::a_foreign_file_at_the_confs_path_is_never_touched,
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
         load::restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing,
         faults::every_step_of_a_request_may_fail_wait_or_die,
         faults::every_step_of_the_service_may_fail_wait_or_die,
+        guard::what_somebody_does_to_the_conf_is_undone_at_once_and_told,
+        guard::a_conf_that_cannot_be_restored_is_told_of_and_restored_as_soon_as_it_can,
+        guard::from_another_writer_hostcni_stands_back_and_says_so,
         boots::a_reboot_answers_every_last_del_and_the_next_boot_is_clean,
         boots::a_reboot_with_pods_that_nobody_deletes_leaves_no_lease,
         boots::after_a_power_cut_the_stale_conf_is_gone_before_any_unit_reads_it,

@@ -44,7 +44,7 @@ struct RemoveArgs {
     /// Remove all that any boot left behind; does not ask systemd whether the service restarts.
     #[arg(long)]
     boot: bool,
-    /// Remove them in a planned restart, too. A running server puts them back.
+    /// Remove them in a planned restart, too. A running server does not put them back.
     #[arg(long)]
     force: bool,
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Exit, Socket, client, table};
-use crate::wire::StatusReply;
+use crate::wire::{ConfStatus, StatusReply};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -47,7 +47,7 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
             format!(", unable to add: {}", network.reason)
         };
         lines.push(("Network", format!("{} ({} {}){unable}", network.name, network.driver, network.bridge)));
-        lines.push(("  Conf", format!("{} ({})", network.conf.path, conf_words(&network.conf.state))));
+        lines.push(("  Conf", format!("{} ({})", network.conf.path, conf_words(&network.conf))));
         lines.push(("  Attachments", network.attachments.to_string()));
     }
     let mut text = String::new();
@@ -85,12 +85,14 @@ fn state(status: &StatusReply, now: SystemTime) -> String {
 }
 
 /// What the conf's state means.
-fn conf_words(state: &str) -> &str {
-    match state {
-        "absent" => "absent",
-        "ours" => "present, as rendered",
-        "stale" => "present, but not as the configuration has it",
-        "foreign" => "present, but not hostcni's: it is left alone",
-        other => other,
+fn conf_words(conf: &ConfStatus) -> String {
+    match conf.state.as_str() {
+        "absent" => "absent".to_owned(),
+        "ours" => "present, as rendered".to_owned(),
+        "stale" => "present, but not as the configuration has it".to_owned(),
+        "foreign" => format!("present, but not hostcni's: {}; it is left alone", conf.reason),
+        "unusable" => format!("cannot be placed: {}", conf.reason),
+        "contested" => format!("contested: {}", conf.reason),
+        other => other.to_owned(),
     }
 }

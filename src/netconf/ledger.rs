@@ -28,6 +28,10 @@ pub struct Entry {
     /// The file system it is on.
     #[serde(default)]
     pub device: u64,
+    /// When the file was made, in nanoseconds since the epoch, so that no later one of the same number is taken for
+    /// it; 0 where the file system does not tell.
+    #[serde(default)]
+    pub born: u64,
 }
 
 /// What hostcni placed.
@@ -139,7 +143,7 @@ mod tests {
     use super::*;
 
     fn entry(path: &str) -> Entry {
-        Entry { path: path.into(), inode: 7, device: 8 }
+        Entry { path: path.into(), inode: 7, device: 8, born: 9 }
     }
 
     #[test]

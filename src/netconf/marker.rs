@@ -30,6 +30,13 @@ pub(super) fn check(content: &[u8]) -> Result<(), String> {
     }
 }
 
+/// Whether it is a configuration of another plugin, complete: somebody means it.
+pub(super) fn is_others(content: &[u8]) -> bool {
+    let Ok(value) = serde_json::from_slice::<Value>(content) else { return false };
+    let plugins = value.get("plugins").and_then(Value::as_array).cloned().unwrap_or_else(|| vec![value]);
+    plugins.iter().any(|plugin| plugin.get("type").is_some_and(|kind| kind != "hostcni"))
+}
+
 /// A file whose content a power cut took: nothing, or zeros only.
 pub(super) fn is_blank(content: &[u8]) -> bool {
     content.iter().all(|byte| *byte == 0)
@@ -51,6 +58,17 @@ mod tests {
         assert!(check(br#"{"type": "hostcni"}"#).unwrap_err().contains("lacks the key"));
         for foreign in [&b""[..], b"{", b"[]", b"null", b"\xff", br#"{"io.hostcni.managed": true}"#] {
             assert!(check(foreign).is_err());
+        }
+    }
+
+    #[test]
+    fn what_no_other_plugin_could_use_is_nobodys() {
+        assert!(is_others(br#"{"type": "calico"}"#));
+        assert!(is_others(br#"{"plugins": [{"type": "hostcni"}, {"type": "portmap"}]}"#));
+        for nobodys in
+            [&b""[..], b"{\"type\": \"cal", b"[]", b"{}", br#"{"type": "hostcni", "name": "mine"}"#]
+        {
+            assert!(!is_others(nobodys));
         }
     }
 

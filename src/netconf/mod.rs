@@ -7,6 +7,8 @@
 
 /// Opening directories safely.
 mod directory;
+/// A file that was found.
+mod found;
 /// What was placed.
 mod ledger;
 /// Whose file it is.
@@ -25,7 +27,8 @@ mod watch;
 pub use directory::DirectoryError;
 pub use ledger::{Entry, Ledger};
 pub use place::{
-    Ownership, PlaceError, Placed, RemoveError, Removed, inspect, place, remove, remove_all, restore,
+    Ownership, PlaceError, Placed, RemoveError, Removed, describe, inspect, place, remove, remove_all,
+    restore,
 };
 pub use render::render;
 pub use shadow::shadowing;

@@ -5,17 +5,17 @@
 //! middle; the directory is never removed, since containerd would stop watching for good.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::directory::{self, DirectoryError, is_trusted};
+use super::found::{Identity, read};
 use super::ledger::{Entry, Ledger};
-use super::{marker, temporary};
+use super::temporary;
 
 /// Whose file is at the conf's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +122,16 @@ pub fn inspect(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Ownership
     }
 }
 
+/// What is at `path` now, for whoever looks for its writer.
+pub fn describe(path: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => format!("it is there now, of user {} and {} bytes", found.uid(), found.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing now".to_owned(),
+        Err(error) => format!("it cannot be looked at: {error}"),
+    }
+}
+
 /// Places `content` at `path`. Whether the server is ready is for the caller to know.
 pub fn place(path: &Path, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
     let _lock = ledger.lock().map_err(|error| PlaceError::Ledger { path: path.to_owned(), error })?;
@@ -179,7 +189,7 @@ fn is_marked(path: &Path) -> bool {
     Site::open(path, false)
         .ok()
         .and_then(|site| read(site.directory.as_fd(), site.name).ok().flatten())
-        .is_some_and(|file| file.is_ours(|_| false).is_ok())
+        .is_some_and(|file| file.is_ours(None).is_ok())
 }
 
 /// How often a placing starts over because somebody else was faster.
@@ -194,7 +204,7 @@ struct Site<'a> {
 
 struct Look {
     ownership: Ownership,
-    file: Option<Stat>,
+    file: Option<Identity>,
 }
 
 impl<'a> Site<'a> {
@@ -218,17 +228,12 @@ impl<'a> Site<'a> {
                 let as_placed = file.stat.st_mode & 0o7777 == temporary::MODE && is_trusted(&file.stat);
                 Ownership::Ours { as_rendered: as_placed }
             }
-            _ => match file.is_ours(|stat| self.is_recorded(stat, ledger)) {
+            _ => match file.is_ours(ledger.get(self.path).map(|entry| Identity::from(&entry))) {
                 Ok(()) => Ownership::Ours { as_rendered: false },
                 Err(why) => Ownership::Foreign { why },
             },
         };
-        Ok(Look { ownership, file: Some(file.stat) })
-    }
-
-    /// Whether this very file is the one that the ledger says was placed.
-    fn is_recorded(&self, stat: &Stat, ledger: &Ledger) -> bool {
-        ledger.get(self.path).is_some_and(|entry| (entry.device, entry.inode) == identity(stat))
+        Ok(Look { ownership, file: Some(file.identity) })
     }
 
     fn place(&self, content: &[u8], ledger: &Ledger) -> Result<Placed, PlaceError> {
@@ -236,8 +241,8 @@ impl<'a> Site<'a> {
         for _ in 0..ATTEMPTS {
             let look = self.look(Some(content), ledger).map_err(|error| self.place_error(error))?;
             let older = match (look.ownership, look.file) {
-                (Ownership::Ours { as_rendered: true }, Some(stat)) => {
-                    self.record(&stat, ledger)?;
+                (Ownership::Ours { as_rendered: true }, Some(there)) => {
+                    self.record(there, ledger)?;
                     return Ok(Placed::Already);
                 }
                 (Ownership::Foreign { why }, _) => return Err(self.foreign(why)),
@@ -245,10 +250,10 @@ impl<'a> Site<'a> {
                 (Ownership::Absent, _) => None,
             };
             let made = temporary::make(self.directory.as_fd(), &hidden, content);
-            let stat = made.map_err(|error| self.place_error(error))?;
-            self.record(&stat, ledger)?;
+            let made = made.map_err(|error| self.place_error(error))?;
+            self.record(made, ledger)?;
             crate::step!("netconf.rename", self.place_error(crate::failpoint::error()));
-            let moved = match &older {
+            let moved = match older {
                 Some(older) => self.exchange(&hidden, older)?,
                 None => self.move_in(&hidden)?,
             };
@@ -271,14 +276,14 @@ impl<'a> Site<'a> {
 
     /// Replaces an `older` one of ours. What comes back under the hidden name is looked at: it may have become
     /// somebody else's in the meantime, and then goes back to where it was.
-    fn exchange(&self, hidden: &OsStr, older: &Stat) -> Result<bool, PlaceError> {
+    fn exchange(&self, hidden: &OsStr, older: Identity) -> Result<bool, PlaceError> {
         match self.rename(hidden, RenameFlags::EXCHANGE) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(false), // it vanished: place it as a new one
             Err(errno) => return Err(self.place_error(errno.into())),
         }
         let back = read(self.directory.as_fd(), hidden).map_err(|error| self.place_error(error))?;
-        if let Some(Err(why)) = back.map(|file| file.is_ours(|stat| identity(stat) == identity(older))) {
+        if let Some(Err(why)) = back.map(|file| file.is_ours(Some(older))) {
             self.rename(hidden, RenameFlags::EXCHANGE).map_err(|errno| self.place_error(errno.into()))?;
             return Err(self.foreign(why));
         }
@@ -300,10 +305,10 @@ impl<'a> Site<'a> {
         }
     }
 
-    fn record(&self, stat: &Stat, ledger: &Ledger) -> Result<(), PlaceError> {
-        let (device, inode) = identity(stat);
+    fn record(&self, file: Identity, ledger: &Ledger) -> Result<(), PlaceError> {
+        let Identity { device, inode, born } = file;
         ledger
-            .record(&Entry { path: self.path.to_owned(), inode, device })
+            .record(&Entry { path: self.path.to_owned(), inode, device, born })
             .map_err(|error| PlaceError::Ledger { path: self.path.to_owned(), error })
     }
 
@@ -316,11 +321,10 @@ impl<'a> Site<'a> {
             (Ownership::Foreign { why }, _) => Ok(Removed::Foreign { why }),
             (Ownership::Ours { .. }, Some(seen)) => {
                 // Still the file that was looked at?
-                match rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(now) if identity(&now) == identity(&seen) => {}
-                    Ok(_) => return Ok(Removed::Foreign { why: "it has just appeared".to_owned() }),
-                    Err(Errno::NOENT) => return Ok(Removed::Absent),
-                    Err(errno) => return Err(failed(errno.into())),
+                match Identity::at(self.directory.as_fd(), self.name).map_err(failed)? {
+                    Some(now) if now == seen => {}
+                    Some(_) => return Ok(Removed::Foreign { why: "it has just appeared".to_owned() }),
+                    None => return Ok(Removed::Absent),
                 }
                 crate::step!("netconf.unlink", failed(crate::failpoint::error()));
                 temporary::remove(self.directory.as_fd(), self.name).map_err(failed)?;
@@ -339,59 +343,6 @@ impl<'a> Site<'a> {
     fn place_error(&self, error: io::Error) -> PlaceError {
         PlaceError::Io { path: self.path.to_owned(), error }
     }
-}
-
-struct FoundFile {
-    stat: Stat,
-    /// Or why it cannot be one of ours.
-    content: Result<Vec<u8>, String>,
-}
-
-impl FoundFile {
-    /// `Ok` when hostcni wrote it. A power cut may leave nothing of a file's content; it is ours all the same
-    /// when `is_placed` knows this very file.
-    fn is_ours(&self, is_placed: impl Fn(&Stat) -> bool) -> Result<(), String> {
-        match &self.content {
-            Ok(content) if marker::is_blank(content) && is_placed(&self.stat) => Ok(()),
-            Ok(content) => marker::check(content),
-            Err(why) => Err(why.clone()),
-        }
-    }
-}
-
-/// Reads `name` without following it or waiting for it; None when there is nothing.
-fn read(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FoundFile>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
-    };
-    let refuse = |why: &str| Ok(Some(FoundFile { stat, content: Err(why.to_owned()) }));
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Symlink => return refuse("it is a symbolic link"),
-        FileType::Directory => return refuse("it is a directory"),
-        _ => return refuse("it is not a regular file"),
-    }
-    let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
-    };
-    let stat = rustix::fs::fstat(&file)?;
-    let mut content = Vec::new();
-    file.take(marker::MAX_SIZE as u64 + 1).read_to_end(&mut content)?;
-    if content.len() > marker::MAX_SIZE {
-        return refuse("it is larger than any of ours");
-    }
-    Ok(Some(FoundFile { stat, content: Ok(content) }))
-}
-
-/// Device and inode. (Their types differ between architectures.)
-#[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
-fn identity(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev as u64, stat.st_ino as u64)
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::directory::is_trusted;
+use super::found::Identity;
 
 /// Runtimes read confs as root, so others need not; the CIS Kubernetes benchmark (1.1.9) and the
 /// compliance profile of `OpenShift` ask for 0600.
@@ -32,7 +33,7 @@ pub(super) fn hidden_name(name: &OsStr) -> OsString {
 
 /// Makes `hidden` in `directory`, complete, on disk, with exactly one event in `directory`: its creation.
 /// Returns what was made.
-pub(super) fn make(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Stat> {
+pub(super) fn make(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Identity> {
     // The leftover of a placing that was interrupted.
     remove(directory, hidden)?;
     in_parent(directory, hidden, content).or_else(|_| in_workshop(directory, hidden, content))
@@ -52,12 +53,12 @@ pub(super) fn clean_up(directory: BorrowedFd<'_>) {
     let _ = rustix::fs::unlinkat(directory, WORKSHOP, AtFlags::REMOVEDIR);
 }
 
-fn in_parent(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Stat> {
+fn in_parent(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Identity> {
     let parent = rustix::fs::openat(directory, "..", DIRECTORY, Mode::empty())?;
     anonymous(parent.as_fd(), directory, hidden, content)
 }
 
-fn in_workshop(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Stat> {
+fn in_workshop(directory: BorrowedFd<'_>, hidden: &OsStr, content: &[u8]) -> io::Result<Identity> {
     match rustix::fs::mkdirat(directory, WORKSHOP, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),
@@ -80,14 +81,14 @@ fn anonymous(
     directory: BorrowedFd<'_>,
     hidden: &OsStr,
     content: &[u8],
-) -> io::Result<Stat> {
+) -> io::Result<Identity> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(place, ".", flags, Mode::from_raw_mode(MODE))?;
     let file = fill(File::from(file), content)?;
     // By /proc: linking the descriptor itself takes CAP_DAC_READ_SEARCH.
     let source = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(CWD, source, directory, hidden, AtFlags::SYMLINK_FOLLOW)?;
-    Ok(rustix::fs::fstat(&file)?)
+    Identity::of(&file)
 }
 
 /// For file systems without `O_TMPFILE`.
@@ -96,14 +97,14 @@ fn named(
     directory: BorrowedFd<'_>,
     hidden: &OsStr,
     content: &[u8],
-) -> io::Result<Stat> {
+) -> io::Result<Identity> {
     const NAME: &str = "conf";
     remove(place, OsStr::new(NAME))?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(place, NAME, flags, Mode::from_raw_mode(MODE))?;
     let file = fill(File::from(file), content)?;
     rustix::fs::renameat(place, NAME, directory, hidden)?;
-    Ok(rustix::fs::fstat(&file)?)
+    Identity::of(&file)
 }
 
 fn fill(mut file: File, content: &[u8]) -> io::Result<File> {

@@ -173,6 +173,39 @@ fn a_file_of_ours_that_somebody_else_wrote_over_is_his() {
     assert_eq!(std::fs::read(&node.path).unwrap(), FOREIGN);
 }
 
+/// Whatever he did to it, unless it became the configuration of another plugin.
+#[test]
+fn a_file_of_ours_that_somebody_edited_or_truncated_in_place_is_still_ours() {
+    let node = Node::new();
+    let edits =
+        [&CONTENT[..20], b"{", b"not JSON", br#"{"type": "hostcni", "name": "without the mark"}"#, b"{}"];
+    for edit in edits {
+        node.place().unwrap();
+        std::fs::write(&node.path, edit).unwrap();
+        assert_eq!(node.ownership(), Ownership::Ours { as_rendered: false });
+        assert_eq!(node.place().unwrap(), Placed::Replaced);
+        std::fs::write(&node.path, edit).unwrap();
+        assert_eq!(remove(&node.path, &node.ledger).unwrap(), Removed::Removed);
+    }
+}
+
+/// The number of a file that is gone is given again, often at once; its birth is not.
+#[test]
+fn another_file_with_the_inode_of_ours_is_not_ours() {
+    let node = Node::new();
+    node.place().unwrap();
+    let file = node.root.path().join("state/conf");
+    let file = std::fs::read_dir(file).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&node.path, "{").unwrap();
+    let entry: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for (born, why) in [(1.into(), "an older file"), (0.into(), "a birth that is not known")] {
+        let mut other = entry.clone();
+        other["born"] = born;
+        std::fs::write(&file, other.to_string()).unwrap();
+        assert!(matches!(node.ownership(), Ownership::Foreign { .. }), "{why}");
+    }
+}
+
 #[test]
 fn a_file_whose_content_a_power_cut_took_is_still_ours() {
     let node = Node::new();

@@ -104,10 +104,18 @@ fn starting(node: &Node) -> String {
     }
 }
 
-/// STATUS: 50 unless ready, 51 when ready but unable to add.
+/// STATUS: 50 unless ready and the network's conf can be kept, 51 when ready but unable to add.
 fn status(node: &Node, request: &Request) -> Result<(), cni::Error> {
     if node.readiness.phase() != Phase::Ready {
         let text = format!("hostcni is not ready: {}", starting(node));
+        return Err(cni::Error::new(ErrorCode::NotAvailable, text));
+    }
+    let settings = node.settings();
+    let network = settings.networks.iter().find(|network| network.name == request.conf.name);
+    let trouble = node.conf_trouble.borrow();
+    if let Some(trouble) = network.and_then(|network| trouble.get(&network.conf.path)) {
+        // A runtime that has read the conf would call the node ready, and after its restart not any more.
+        let text = format!("the network configuration is {}: {}", trouble.state, trouble.why);
         return Err(cni::Error::new(ErrorCode::NotAvailable, text));
     }
     node.networks

@@ -1,7 +1,7 @@
 //! What the server's parts share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +18,7 @@ use crate::settings::{NetworkSettings, Settings};
 use crate::systemd::notify;
 use crate::wire::{AttachmentInfo, ConfStatus, MonitorEvent, NetworkStatus, RangeStatus, StatusReply};
 
+use super::guard::Trouble;
 use super::{Phase, Readiness};
 
 /// How many events a slow `hostcni monitor` may lag behind before it loses some.
@@ -45,6 +46,8 @@ pub struct Node {
     pub last_error: RefCell<String>,
     /// Confs whose place somebody else's file has, or had.
     pub was_foreign: RefCell<HashSet<PathBuf>>,
+    /// Confs that are not as they should be, and why.
+    pub conf_trouble: RefCell<HashMap<PathBuf, Trouble>>,
     /// Live events.
     pub events: broadcast::Sender<MonitorEvent>,
     /// Ends the accept loop and every idle connection.
@@ -67,6 +70,7 @@ impl Node {
             crowded: Cell::new(false),
             last_error: RefCell::default(),
             was_foreign: RefCell::default(),
+            conf_trouble: RefCell::default(),
             events: broadcast::Sender::new(MONITOR_BACKLOG),
             stop: CancellationToken::new(),
             sessions: TaskTracker::new(),
@@ -140,10 +144,7 @@ impl Node {
 
     fn network_status(&self, network: &NetworkSettings, settings: &Settings) -> NetworkStatus {
         let report = self.networks.reports().into_iter().find(|(name, _)| *name == network.name);
-        let conf = ConfStatus {
-            path: network.conf.path.display().to_string(),
-            state: conf_state(network, settings, &self.ledger).to_owned(),
-        };
+        let conf = self.conf_status(network, settings);
         let mut status = NetworkStatus { name: network.name.to_string(), conf, ..NetworkStatus::default() };
         if let Some((_, report)) = report {
             report.driver.clone_into(&mut status.driver);
@@ -166,19 +167,25 @@ impl Node {
         status
     }
 
+    /// What the guard knows of the conf, or else what is there now.
+    fn conf_status(&self, network: &NetworkSettings, settings: &Settings) -> ConfStatus {
+        let path = &network.conf.path;
+        let (state, reason) = match self.conf_trouble.borrow().get(path) {
+            Some(trouble) => (trouble.state, trouble.why.clone()),
+            None => match netconf::inspect(path, &netconf::render(network, settings), &self.ledger) {
+                Ok(Ownership::Absent) => ("absent", String::new()),
+                Ok(Ownership::Ours { as_rendered: true }) => ("ours", String::new()),
+                Ok(Ownership::Ours { as_rendered: false }) => ("stale", String::new()),
+                Ok(Ownership::Foreign { why }) => ("foreign", why),
+                Err(error) => ("unusable", error.to_string()),
+            },
+        };
+        ConfStatus { path: path.display().to_string(), state: state.to_owned(), reason }
+    }
+
     /// What `hostcni attachments` shows.
     pub fn attachments(&self) -> Vec<AttachmentInfo> {
         self.networks.attachments().into_iter().map(info).collect()
-    }
-}
-
-fn conf_state(network: &NetworkSettings, settings: &Settings, ledger: &Ledger) -> &'static str {
-    match netconf::inspect(&network.conf.path, &netconf::render(network, settings), ledger) {
-        Ok(Ownership::Absent) => "absent",
-        Ok(Ownership::Ours { as_rendered: true }) => "ours",
-        Ok(Ownership::Ours { as_rendered: false }) => "stale",
-        // Also a place that cannot be looked at: it is not under our control.
-        Ok(Ownership::Foreign { .. }) | Err(_) => "foreign",
     }
 }
 

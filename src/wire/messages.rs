@@ -113,8 +113,11 @@ pub struct NetworkStatus {
 pub struct ConfStatus {
     /// Where it is, or would be.
     pub path: String,
-    /// `absent`, `ours`, `stale` (ours, but not as rendered now) or `foreign`.
+    /// `absent`, `ours`, `stale` (ours, but not as rendered now), `foreign`, `unusable` (it cannot be placed) or
+    /// `contested` (somebody else keeps changing it).
     pub state: String,
+    /// Why, for the last three.
+    pub reason: String,
 }
 
 /// One range of addresses; counts end at `u64::MAX`.

@@ -126,6 +126,35 @@ pub fn a_restart_into_a_bad_configuration_gives_the_conf_up(node: &mut Node) {
     until_active(node);
 }
 
+pub fn a_socket_that_goes_takes_the_conf_with_it_also_when_it_cannot_come_back(node: &mut Node) {
+    boot(node);
+    let drop_in = "/etc/systemd/system/hostcni.socket.d/slow.conf";
+    node.write(drop_in, "[Socket]\nExecStartPre=/bin/sleep 1\n");
+    node.ok("systemctl daemon-reload");
+    let restart = node.start("systemctl restart hostcni.socket");
+    until("the conf to go", || !node.has(CONF));
+    assert_ne!(property(node, "hostcni.socket", "SubState"), "listening");
+    restart.wait_ok();
+    until_active(node);
+    until("the conf to come back", || node.has(CONF));
+
+    // systemd starts no service whose socket fails, so nobody but the socket's own end can have seen to it.
+    node.write(drop_in, "[Socket]\nExecStartPre=/bin/false\n");
+    node.ok("systemctl daemon-reload");
+    assert!(!node.succeeds("systemctl restart hostcni.socket"));
+    until("the service's end", || active(node) == "inactive" && !node.has("/run/hostcni/cni.sock"));
+    assert!(!node.has(CONF), "a conf with nobody behind it, and nobody to come");
+
+    node.ok(&format!(
+        "rm {drop_in}; systemctl daemon-reload; systemctl start hostcni.socket hostcni.service"
+    ));
+    assert!(node.has(CONF));
+    node.ok("systemctl stop hostcni.socket");
+    assert!(!node.has(CONF));
+    node.ok("systemctl start hostcni.socket");
+    assert_eq!(active(node), "inactive", "a stopped socket takes the service along");
+}
+
 pub fn with_the_strict_policy_a_restart_takes_the_conf_and_brings_it(node: &mut Node) {
     node.write(CONFIG, &dual_stack("restart = \"remove\""));
     node.boot();

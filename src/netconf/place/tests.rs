@@ -19,7 +19,7 @@ fn a_foreign_file_that_replaces_ours_in_the_middle_is_put_back() {
     std::fs::write(dir.path().join("his"), FOREIGN).unwrap();
     std::fs::rename(dir.path().join("his"), &path).unwrap();
 
-    assert!(matches!(site.exchange(&hidden, &older), Err(PlaceError::Foreign { .. })));
+    assert!(matches!(site.exchange(&hidden, older), Err(PlaceError::Foreign { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), FOREIGN);
 }
 
