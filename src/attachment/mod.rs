@@ -7,6 +7,7 @@
 //! taken for another attachment's. Touches no kernel object and writes no log; uses std, nix and serde only,
 //! since the plugin process uses it too.
 
+mod delegated;
 mod directory;
 mod names;
 mod record;
@@ -14,6 +15,7 @@ mod spool;
 mod store;
 mod time;
 
+pub use delegated::Delegated;
 pub use names::{host_link_alias, host_link_name, is_short_alias_of, parse_alias};
 pub use record::{Attachment, NetnsId, State};
 pub use spool::{LoadedSpool, MAX_ENTRIES, MAX_ENTRY, Spool, SpoolError, SpooledDel};

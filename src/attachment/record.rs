@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::cni::{AddResult, AttachmentKey, CniVersion, MacAddr, PodIdentity, PortMapping};
 
-use super::{host_link_name, time};
+use super::{Delegated, host_link_name, time};
 
 /// Where an attachment is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,6 +87,9 @@ pub struct Attachment {
     /// Host ports that lead to the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub port_mappings: Vec<PortMapping>,
+    /// What other plugins were called with, where they made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated: Option<Box<Delegated>>,
 }
 
 impl Attachment {
@@ -110,6 +113,7 @@ impl Attachment {
             cni_version: CniVersion::CURRENT,
             result: None,
             port_mappings: Vec::new(),
+            delegated: None,
             key,
         }
     }

@@ -1,4 +1,4 @@
-//! The records of the attachments that are there, one file each, on tmpfs: no fsync.
+//! The records of the attachments that are there, one file each: on tmpfs without fsync, or durable on a disk.
 
 use std::ffi::OsStr;
 use std::io;
@@ -35,15 +35,23 @@ pub struct Loaded {
 #[derive(Debug)]
 pub struct Store {
     directory: Directory,
+    durable: bool,
 }
 
 impl Store {
     /// Makes the directory where it lacks, and removes what writes left unfinished.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        let store = Self { directory: Directory::new(dir) };
+        let store = Self { directory: Directory::new(dir), durable: false };
         store.directory.create(false).map_err(failed("make directory", dir.to_owned()))?;
         store.directory.remove_temps(|_| true);
         Ok(store)
+    }
+
+    /// A store whose records survive a power cut once they are written. The first one makes the directory.
+    pub fn durable(dir: &Path) -> Self {
+        let store = Self { directory: Directory::new(dir), durable: true };
+        store.directory.remove_temps(|_| true);
+        store
     }
 
     /// Writes the record in place of an earlier one: a reader sees the one or the other, also after a crash.
@@ -53,12 +61,17 @@ impl Store {
         crate::step!("store.put", failed(crate::failpoint::error()));
         let write = || {
             let bytes = serde_json::to_vec(attachment)?;
-            self.directory.commit(self.directory.write_temp(&bytes)?, &name)
+            let temp = self.directory.write_temp(&bytes)?;
+            if self.durable {
+                temp.sync()?;
+            }
+            self.directory.commit(temp, &name)?;
+            if self.durable { self.directory.sync() } else { Ok(()) }
         };
         let outcome = match write() {
             // Somebody removed the directory: that must not keep pods from starting.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory.create(false).and_then(|()| write())
+                self.directory.create(self.durable).and_then(|()| write())
             }
             outcome => outcome,
         };
@@ -107,6 +120,14 @@ impl Store {
             )));
         }
         Ok(attachment)
+    }
+}
+
+#[cfg(feature = "failpoints")]
+impl StoreError {
+    /// What a test asked for.
+    pub(crate) fn injected() -> Self {
+        failed("remove", PathBuf::from("a record"))(crate::failpoint::error())
     }
 }
 

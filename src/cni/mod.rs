@@ -5,6 +5,7 @@
 
 mod args;
 mod conf;
+mod conflist;
 mod convert;
 mod environment;
 mod error;
@@ -18,6 +19,7 @@ mod version;
 
 pub use args::{CniArgs, PodIdentity};
 pub use conf::{Bounds, HostKeys, MAX_CONFIG, PluginConf, ValidAttachment};
+pub use conflist::{ChainPlugin, ConfList};
 pub use environment::{Command, Environment, VARIABLES, Variable};
 pub use error::{Error, ErrorCode};
 pub use key::AttachmentKey;

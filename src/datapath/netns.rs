@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
+
+use super::error::{KernelError, Result};
 
 // linux/nsfs.h: _IO(0xb7, 0x3), the CLONE_NEW* flag of the namespace a descriptor stands for.
 nix::ioctl_none!(
@@ -23,6 +26,66 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     // A FIFO at that path must not make the open wait for a writer.
     let flags = nix::libc::O_CLOEXEC | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
+}
+
+/// A path by which another program reaches a namespace; a mount of its own goes when this is dropped.
+#[derive(Debug)]
+pub struct Named {
+    path: PathBuf,
+    mounted: bool,
+}
+
+impl Named {
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if self.mounted {
+            unmount(&self.path);
+        }
+    }
+}
+
+/// A path that leads to the namespace: the one it is known by while that is so, else a mount of its own in
+/// `directory`.
+pub fn named(namespace: impl AsFd, known: &Path, directory: &Path, name: &str) -> Result<Named> {
+    let fail = |path: &Path| {
+        let object = path.display().to_string();
+        move |error: &io::Error| {
+            KernelError::from_io(error, "give a network namespace the path", object.clone())
+        }
+    };
+    let wanted = id(&namespace).map_err(|error| fail(known)(&error))?;
+    if open(known).and_then(id).is_ok_and(|found| found == wanted) {
+        return Ok(Named { path: known.to_owned(), mounted: false });
+    }
+    let path = directory.join(name);
+    let fail = fail(&path);
+    std::fs::create_dir_all(directory).map_err(|error| fail(&error))?;
+    unmount(&path);
+    File::options().write(true).create_new(true).open(&path).map_err(|error| fail(&error))?;
+    let source = format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd());
+    let mounted = Named { path, mounted: true };
+    mount(Some(source.as_str()), &mounted.path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|errno| fail(&errno.into()))?;
+    Ok(mounted)
+}
+
+/// Takes away the paths that an earlier process left in the directory.
+pub fn forget_names(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        unmount(&entry.path());
+    }
+}
+
+/// A path that is no mount, or not there, is no error: what counts is that it is free.
+fn unmount(path: &Path) {
+    let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+    let _ = std::fs::remove_file(path);
 }
 
 /// The device and inode that tell one namespace from all others that live at the same time.
@@ -58,7 +121,7 @@ pub(super) struct Entered<'a> {
 
 impl<'a> Entered<'a> {
     /// Moves the calling thread from `home` into `namespace`.
-    pub(super) fn enter(namespace: impl AsFd, home: BorrowedFd<'a>) -> Result<Self, Errno> {
+    pub(super) fn enter(namespace: impl AsFd, home: BorrowedFd<'a>) -> std::result::Result<Self, Errno> {
         // The type is always given: RestrictNamespaces=net forbids setns(fd, 0).
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
         Ok(Self { home, _not_send: std::marker::PhantomData })

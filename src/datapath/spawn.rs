@@ -8,6 +8,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,20 @@ use super::error::{KernelError, Result};
 pub const MAX_OUTPUT: usize = 1 << 20;
 /// Where programs are looked for: units and containers may have no PATH, or one without `sbin`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What systemd and the tests tell the server, and nobody else.
+const OURS: [&str; 10] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "JOURNAL_STREAM",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "FAILPOINTS",
+];
 
 /// How a child ended and what it said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,32 +75,66 @@ pub fn run_seen(
     deadline: Duration,
     started: impl FnOnce(u32),
 ) -> Result<Output> {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", PATH).env("LC_ALL", "C");
+    to_its_end(command, program, stdin, deadline, false, started)
+}
+
+/// Runs somebody else's program as a runtime would: with the server's own environment and `variables`, less what is
+/// between systemd and the server. When it ends by itself, what it left running lives on.
+///
+/// Errors as of [`run`]. The child dies with the thread that called.
+pub fn run_foreign(
+    program: &Path,
+    variables: &[(&str, String)],
+    stdin: &str,
+    deadline: Duration,
+) -> Result<Output> {
+    let mut command = Command::new(program);
+    if std::env::var_os("PATH").is_none() {
+        command.env("PATH", PATH);
+    }
+    for name in OURS {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    to_its_end(command, &program.to_string_lossy(), stdin, deadline, true, |_| {})
+}
+
+fn to_its_end(
+    mut command: Command,
+    program: &str,
+    stdin: &str,
+    deadline: Duration,
+    foreign: bool,
+    started: impl FnOnce(u32),
+) -> Result<Output> {
     let until = Instant::now() + deadline;
     let fail = |error: &io::Error| KernelError::from_io(error, "run", program);
-    let mut group = Group { child: start(program, arguments).map_err(|e| fail(&e))?, reaped: false };
+    let child = start(&mut command, foreign).map_err(|e| fail(&e))?;
+    let mut group = Group { child, reaped: false };
     started(group.child.id());
     let (stdout, stderr) = exchange(&mut group.child, stdin.as_bytes(), until).map_err(|e| fail(&e))?;
-    let status = group.reap().map_err(|e| fail(&e))?;
+    let status = if foreign { group.spare() } else { group.reap() }.map_err(|e| fail(&e))?;
     Ok(output(status, &stdout, &stderr))
 }
 
 /// Starts the child in a process group of its own, with every inherited descriptor marked close-on-exec.
-fn start(program: &str, arguments: &[&str]) -> io::Result<Child> {
-    let mut command = Command::new(program);
+fn start(command: &mut Command, mortal: bool) -> io::Result<Child> {
     command
-        .args(arguments)
         .current_dir("/")
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LC_ALL", "C")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    // SAFETY: the closure runs between fork and exec and makes one system call: it allocates nothing and
+    // SAFETY: the closure runs between fork and exec and makes system calls only: it allocates nothing and
     // takes no lock. Marking instead of closing leaves std's own pipe, by which it reports a failed exec.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
+            // A server that was killed must not have its plugins go on behind the back of the next one.
+            if mortal && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
             let flag = libc::CLOSE_RANGE_CLOEXEC;
             match libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, flag) {
                 0 => Ok(()),
@@ -195,11 +244,19 @@ impl Group {
         self.reaped = true;
         self.child.wait()
     }
+
+    /// How a child that has ended by itself ended.
+    fn spare(&mut self) -> io::Result<ExitStatus> {
+        self.reaped = true;
+        self.child.wait()
+    }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = self.reap();
+        if !self.reaped {
+            let _ = self.reap();
+        }
     }
 }
 
@@ -243,6 +300,37 @@ mod tests {
             std::fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "))
         });
         assert!(dead);
+    }
+
+    #[test]
+    fn a_foreign_program_has_its_variables_and_is_killed_with_its_children_only_at_the_deadline() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = directory.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let lives = |pid: &str| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        let variables = [("CNI_COMMAND", "ADD".to_owned())];
+        let path = script("leaves", "echo $CNI_COMMAND; sleep 3 >/dev/null 2>&1 & echo $!");
+        let output = run_foreign(&path, &variables, "", 5 * SECOND).unwrap();
+        let (command, left) = output.stdout.split_once('\n').unwrap();
+        assert_eq!(command, "ADD");
+        assert!(lives(left), "what a plugin starts is its own business");
+        let told = directory.path().join("pid");
+        let path = script("hangs", &format!("sleep 985 & echo $! >{}; wait", told.display()));
+        let error = run_foreign(&path, &variables, "", SECOND).unwrap_err();
+        assert_eq!(error.errno, libc::ETIMEDOUT);
+        let left = std::fs::read_to_string(&told).unwrap();
+        assert!((0..100).any(|_| {
+            std::thread::sleep(SECOND / 100);
+            !lives(&left)
+        }));
     }
 
     #[test]

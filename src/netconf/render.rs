@@ -10,16 +10,22 @@ use serde_json::{Map, Value, json};
 
 use super::marker::{MARKER, MARKER_TEXT};
 use crate::cni::{Bounds, CniVersion};
-use crate::settings::{NetworkSettings, Settings};
+use crate::settings::{DriverSettings, NetworkSettings, Settings};
 
-/// The capabilities that runtimes may pass arguments for. Only what hostcni carries out: a runtime believes
-/// that what it passes is done (`bandwidth`, for one, is not).
-const CAPABILITIES: [&str; 4] = ["portMappings", "ips", "mac", "dns"];
+/// The capabilities that runtimes may pass arguments for. Only what the network carries out: a runtime believes
+/// that what it passes is done (`bandwidth`, for one, the bridge does not do).
+fn capabilities(driver: &DriverSettings) -> Vec<String> {
+    match driver {
+        DriverSettings::Bridge(_) => ["portMappings", "ips", "mac", "dns"].map(str::to_owned).to_vec(),
+        DriverSettings::Delegate(delegate) => delegate.list.capabilities(),
+    }
+}
 
 /// The conf of `network`: one plugin for a path that ends in `.conf`, else a list.
 pub fn render(network: &NetworkSettings, settings: &Settings) -> Vec<u8> {
     let version = network.conf.cni_version;
-    let plugin = plugin(&settings.paths.socket, &settings.paths.spool_dir, &settings.bounds);
+    let paths = &settings.paths;
+    let plugin = plugin(capabilities(&network.driver), &paths.socket, &paths.spool_dir, &settings.bounds);
     let mut conf = Map::new();
     conf.insert("cniVersion".to_owned(), json!(version.to_string()));
     let single = network.conf.path.extension().is_some_and(|ending| ending == "conf");
@@ -45,9 +51,9 @@ pub fn render(network: &NetworkSettings, settings: &Settings) -> Vec<u8> {
     text
 }
 
-fn plugin(socket: &Path, spool: &Path, bounds: &Bounds) -> Map<String, Value> {
+fn plugin(capabilities: Vec<String>, socket: &Path, spool: &Path, bounds: &Bounds) -> Map<String, Value> {
     let capabilities: Map<String, Value> =
-        CAPABILITIES.iter().map(|capability| ((*capability).to_owned(), json!(true))).collect();
+        capabilities.into_iter().map(|capability| (capability, json!(true))).collect();
     let mut plugin = Map::new();
     plugin.insert("type".to_owned(), json!("hostcni"));
     plugin.insert("capabilities".to_owned(), Value::Object(capabilities));

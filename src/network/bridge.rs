@@ -23,7 +23,7 @@ use crate::datapath::{
 use crate::ipam::{AllocateError, Lease, Pool, RangeSet};
 use crate::settings::BridgeSettings;
 
-use super::driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
+use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
 use super::{Difference, Error, KeyedQueue, Table, check, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
@@ -521,17 +521,13 @@ impl Driver for Bridge {
         Box::pin(self.attach(request))
     }
 
-    fn del<'a>(
-        &'a self,
-        key: &'a AttachmentKey,
-        only: Only,
-    ) -> Answer<'a, Result<Option<Attachment>, Error>> {
+    fn del(&self, request: DelRequest) -> Answer<'_, Result<Option<Attachment>, Error>> {
         Box::pin(async move {
-            let _turn = self.queue.turn(key).await;
-            if !self.table.borrow().matches(key, only) {
+            let _turn = self.queue.turn(&request.key).await;
+            if !self.table.borrow().matches(&request.key, request.only) {
                 return Ok(None);
             }
-            self.take_down(key).await
+            self.take_down(&request.key).await
         })
     }
 
@@ -543,6 +539,10 @@ impl Driver for Bridge {
         Box::pin(self.collect_garbage(valid))
     }
 
+    fn status(&self) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate> {
         Box::pin(self.link_changed(change))
     }
@@ -551,14 +551,14 @@ impl Driver for Bridge {
         Box::pin(self.retry_deleting())
     }
 
-    fn rules(&self) -> NetworkRules {
-        NetworkRules {
+    fn rules(&self) -> Option<NetworkRules> {
+        Some(NetworkRules {
             bridge: self.settings.bridge.clone(),
             subnets: self.subnets(),
             masquerade: self.settings.masquerade,
             no_masquerade: self.settings.no_masquerade.clone(),
             forwarding: self.settings.forwarding,
-        }
+        })
     }
 
     fn port_maps(&self) -> Vec<PortMap> {

@@ -1,16 +1,17 @@
 //! The trait behind which a network's kind stands.
 //!
-//! `bridge` is the native one. A second driver is a new file with this trait and a line in
-//! `Networks::new`.
+//! `bridge` is the native one, `delegate` has other CNI plugins do the work.
 
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::attachment::Attachment;
-use crate::cni::{AddResult, AttachmentKey, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment};
+use crate::attachment::{Attachment, SpooledDel};
+use crate::cni::{
+    AddResult, AttachmentKey, CniArgs, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment,
+};
 use crate::datapath::{Change, NetworkRules, PortMap};
 use crate::ipam::RangeUsage;
 
@@ -34,6 +35,10 @@ pub struct AddRequest {
     pub runtime: RuntimeConfig,
     /// The version asked for; kept for the record.
     pub version: CniVersion,
+    /// `CNI_ARGS` as they came.
+    pub args: String,
+    /// The network configuration as it came.
+    pub config: String,
     /// Cancelled when the plugin process is gone: the work is then rolled back.
     pub caller: CancellationToken,
 }
@@ -56,6 +61,55 @@ pub enum Only {
     IfOlder(SystemTime),
     /// Only if no later ADD has been answered with it.
     IfSerial(u64),
+}
+
+/// DEL, as a driver sees it.
+#[derive(Debug)]
+pub struct DelRequest {
+    /// Which attachment.
+    pub key: AttachmentKey,
+    /// Under which condition.
+    pub only: Only,
+    /// How long the answer may take; the driver's own bound when none.
+    pub within: Option<Duration>,
+    /// The pod's network namespace, while it is there.
+    pub netns: Option<OwnedFd>,
+    /// The path under which the runtime knows it; may be empty.
+    pub netns_path: String,
+    /// Whose pod it is, when the runtime says.
+    pub pod: Option<PodIdentity>,
+    /// `CNI_ARGS` as they came.
+    pub args: String,
+    /// The network configuration as it came.
+    pub config: String,
+}
+
+impl DelRequest {
+    /// A deletion of which nothing is known but the attachment.
+    pub fn of(key: AttachmentKey, only: Only) -> Self {
+        Self {
+            key,
+            only,
+            within: None,
+            netns: None,
+            netns_path: String::new(),
+            pod: None,
+            args: String::new(),
+            config: String::new(),
+        }
+    }
+
+    /// A deletion that was written down: an ADD that came after it wins.
+    pub fn spooled(del: &SpooledDel, within: Duration) -> Self {
+        Self {
+            within: Some(within),
+            netns_path: del.netns.clone().unwrap_or_default(),
+            pod: CniArgs::parse(&del.args).ok().and_then(|args| args.pod()),
+            args: del.args.clone(),
+            config: del.config.clone(),
+            ..Self::of(del.key.clone(), Only::IfOlder(del.at))
+        }
+    }
 }
 
 /// CHECK, as a driver sees it.
@@ -121,18 +175,19 @@ pub trait Driver {
     /// Attaches a pod. The same request again gives the same result.
     fn add(&self, request: AddRequest) -> Answer<'_, Result<Added, Error>>;
     /// Takes an attachment down, under its condition; that something is missing is no error.
-    fn del<'a>(&'a self, key: &'a AttachmentKey, only: Only)
-    -> Answer<'a, Result<Option<Attachment>, Error>>;
+    fn del(&self, request: DelRequest) -> Answer<'_, Result<Option<Attachment>, Error>>;
     /// Compares kernel, lease and the runtime's `prevResult`.
     fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>>;
     /// Removes every attachment that is not listed, unless its ADD came after the call; says which.
     fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>>;
+    /// Whether what the network stands on is there.
+    fn status(&self) -> Answer<'_, Result<(), Error>>;
     /// A link of the node went away or changed.
     fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate>;
     /// Tries again what could not be taken down; says how many are left.
     fn retry(&self) -> Answer<'_, usize>;
-    /// This network's part of the ruleset, with the elements of its live attachments.
-    fn rules(&self) -> NetworkRules;
+    /// This network's part of the ruleset; none where hostcni has no rules of its own.
+    fn rules(&self) -> Option<NetworkRules>;
     /// The host ports of its live attachments.
     fn port_maps(&self) -> Vec<PortMap>;
     /// This network's figures.

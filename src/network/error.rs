@@ -5,7 +5,7 @@ use crate::cni::{self, ErrorCode};
 use crate::datapath::{AttachError, KernelError, UpdateError};
 use crate::ipam::AllocateError;
 
-use super::Difference;
+use super::{Difference, Failure};
 
 /// Why a request could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,15 @@ pub enum Error {
     /// An attachment's file could not be written.
     #[error(transparent)]
     State(#[from] StoreError),
+    /// A plugin of a chain failed.
+    #[error(transparent)]
+    Delegate(#[from] Failure),
+    /// The deletion has to wait for an earlier request, longer than its runtime does.
+    #[error("an earlier request for this attachment is still being carried out: try again")]
+    Busy,
+    /// Work of the server's own was lost.
+    #[error("internal: {0}")]
+    Lost(String),
     /// CHECK found the attachment changed.
     #[error("the attachment differs from what ADD made: {}", join(.0))]
     Differs(Vec<Difference>),
@@ -90,11 +99,14 @@ impl Error {
             Self::InterfaceExists(_) | Self::PortTaken(_) => ErrorCode::InterfaceExists,
             Self::InvalidNetns(_) => ErrorCode::InvalidNetns,
             Self::Kernel(_) => ErrorCode::KernelRefused,
-            Self::State(_) => ErrorCode::Io,
+            Self::State(_) | Self::Lost(_) => ErrorCode::Io,
+            Self::Delegate(failure) => failure.code(),
             #[cfg(feature = "failpoints")]
             Self::Injected(_) => ErrorCode::Io,
             Self::Differs(_) => ErrorCode::Other(DIFFERS),
-            Self::CallerGone | Self::StillThere { .. } | Self::RulesMissing => ErrorCode::TryAgainLater,
+            Self::CallerGone | Self::StillThere { .. } | Self::RulesMissing | Self::Busy => {
+                ErrorCode::TryAgainLater
+            }
             Self::Teardown(errors) => errors.first().map_or(ErrorCode::Io, Self::code),
         }
     }

@@ -7,6 +7,7 @@
 
 mod bridge;
 mod check;
+mod delegate;
 mod driver;
 mod error;
 mod networks;
@@ -17,7 +18,10 @@ mod table;
 
 pub use bridge::Bridge;
 pub use check::Difference;
-pub use driver::{AddRequest, Added, Answer, CheckRequest, Driver, Fate, Only, Reconciled, Report};
+pub use delegate::{Delegate, Failure, Kept, Notice, Tell, Why};
+pub use driver::{
+    AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Only, Reconciled, Report,
+};
 pub use error::Error;
 pub use networks::{Networks, Outcome, ReplayedDel};
 pub use queue::{KeyedQueue, Turn};

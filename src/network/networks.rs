@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
@@ -13,8 +14,8 @@ use crate::cni::{AttachmentKey, Command, NetworkName, Request};
 use crate::datapath::{Change, Kernel, PortMap, Ruleset};
 use crate::settings::{DriverSettings, NetworkSettings};
 
-use super::driver::{AddRequest, Added, CheckRequest, Driver, Fate, Only, Reconciled, Report};
-use super::{Bridge, Error};
+use super::driver::{AddRequest, Added, CheckRequest, DelRequest, Driver, Fate, Only, Reconciled, Report};
+use super::{Bridge, Delegate, Error, Kept, delegate};
 
 /// What a request brought about.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub struct Networks {
     kernel: Kernel,
     store: Rc<Store>,
     drivers: Vec<(NetworkName, Rc<dyn Driver>)>,
+    /// What other plugins made, of networks that are configured and of others.
+    kept: Rc<Kept>,
     /// Attachments of networks that are configured no longer: they live until their DEL.
     retired: RefCell<HashMap<AttachmentKey, Attachment>>,
 }
@@ -51,6 +54,7 @@ impl Networks {
         networks: &[NetworkSettings],
         kernel: &Kernel,
         store: Store,
+        kept: Rc<Kept>,
     ) -> Result<Self, crate::ipam::PoolError> {
         let store = Rc::new(store);
         let drivers = networks
@@ -63,11 +67,16 @@ impl Networks {
                         kernel.clone(),
                         Rc::clone(&store),
                     )?),
+                    DriverSettings::Delegate(settings) => Rc::new(Delegate::new(
+                        network.name.clone(),
+                        settings.as_ref().clone(),
+                        Rc::clone(&kept),
+                    )),
                 };
                 Ok((network.name.clone(), driver))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { kernel: kernel.clone(), store, drivers, retired: RefCell::default() })
+        Ok(Self { kernel: kernel.clone(), store, drivers, kept, retired: RefCell::default() })
     }
 
     fn driver(&self, name: &NetworkName) -> Option<&Rc<dyn Driver>> {
@@ -109,7 +118,7 @@ impl Networks {
 
     fn ruleset(&self) -> Ruleset {
         Ruleset {
-            networks: self.drivers.iter().map(|(_, driver)| driver.rules()).collect(),
+            networks: self.drivers.iter().filter_map(|(_, driver)| driver.rules()).collect(),
             port_maps: self.port_maps(),
             ..Ruleset::default()
         }
@@ -123,7 +132,9 @@ impl Networks {
         }
         let mut all = Reconciled::default();
         for (name, driver) in &self.drivers {
-            let one = driver.reconcile(by_network.remove(name).unwrap_or_default()).await?;
+            // Of a network that had a bridge once, the records are for nobody but their DEL.
+            let own = if is_delegate(driver) { None } else { by_network.remove(name) };
+            let one = driver.reconcile(own.unwrap_or_default()).await?;
             all.kept += one.kept;
             all.rebuilt += one.rebuilt;
             all.freed += one.freed;
@@ -159,8 +170,8 @@ impl Networks {
                 Ok(Outcome { added: Some(added), ..Outcome::default() })
             }
             Command::Del => {
-                let key = request.key().ok_or_else(unknown)?;
-                Ok(Outcome { attachment: self.del(&key, Only::Always).await?, ..Outcome::default() })
+                let request = del_request(request, netns).ok_or_else(unknown)?;
+                Ok(Outcome { attachment: self.del(request).await?, ..Outcome::default() })
             }
             Command::Check => {
                 let key = request.key().ok_or_else(unknown)?;
@@ -177,14 +188,35 @@ impl Networks {
         }
     }
 
-    /// Takes an attachment down, also of a network that is configured no longer.
-    pub async fn del(&self, key: &AttachmentKey, only: Only) -> Result<Option<Attachment>, Error> {
-        if let Some(driver) = self.driver(&key.network) {
-            return driver.del(key, only).await;
+    /// Takes an attachment down, also of a network that is configured no longer, or with another driver.
+    pub async fn del(&self, request: DelRequest) -> Result<Option<Attachment>, Error> {
+        let key = request.key.clone();
+        let driver = self.driver(&key.network);
+        let delegate = driver.filter(|driver| is_delegate(driver));
+        if let Some(delegate) = delegate.filter(|_| !self.retired.borrow().contains_key(&key)) {
+            return delegate.del(request).await;
         }
-        self.kernel.delete_link(&crate::attachment::host_link_name(key)).await?;
-        self.store.remove(key)?;
-        Ok(self.retired.borrow_mut().remove(key))
+        let mut gone = None;
+        if self.kept.get(&key).is_some() {
+            let former = DelRequest { within: request.within, ..DelRequest::of(key.clone(), request.only) };
+            gone = delegate::delete(&self.kept, former, None, request.within.unwrap_or(FORMER_DEL)).await?;
+        }
+        if let Some(driver) = driver.filter(|driver| !is_delegate(driver)) {
+            return Ok(driver.del(request).await?.or(gone));
+        }
+        self.kernel.delete_link(&crate::attachment::host_link_name(&key)).await?;
+        self.store.remove(&key)?;
+        Ok(self.retired.borrow_mut().remove(&key).or(gone))
+    }
+
+    /// Begins the deletion of what other plugins made in an earlier boot, or did not finish.
+    pub fn sweep(&self) -> Vec<tokio::task::JoinHandle<()>> {
+        self.kept.sweep()
+    }
+
+    /// Whether what the network stands on is there; the error if not.
+    pub async fn status(&self, name: &NetworkName) -> Result<(), Error> {
+        self.driver(name).ok_or_else(|| Error::UnknownNetwork(name.to_string()))?.status().await
     }
 
     /// Whether the network can add a pod now; the reason if not.
@@ -196,7 +228,7 @@ impl Networks {
     /// Carries out spooled DELs, all at once; an ADD that came after a DEL wins over it.
     pub async fn replay(&self, dels: Vec<SpooledDel>) -> Vec<ReplayedDel> {
         let each = dels.into_iter().map(|del| async move {
-            let outcome = self.del(&del.key, Only::IfOlder(del.at)).await;
+            let outcome = self.del(DelRequest::spooled(&del, SPOOLED_DEL)).await;
             ReplayedDel { del, outcome }
         });
         join_all(each).await
@@ -214,7 +246,7 @@ impl Networks {
 
     /// Tries again what could not be taken down; says how many attachments are left so.
     pub async fn retry(&self) -> usize {
-        let mut left = 0;
+        let mut left = self.kept.retry();
         for (_, driver) in &self.drivers {
             left += driver.retry().await;
         }
@@ -231,9 +263,32 @@ impl Networks {
         let mut all: Vec<Attachment> =
             self.drivers.iter().flat_map(|(_, driver)| driver.attachments()).collect();
         all.extend(self.retired.borrow().values().cloned());
+        let former = |record: &Attachment| !self.driver(&record.key.network).is_some_and(is_delegate);
+        all.extend(self.kept.all().into_iter().filter(former));
         all.sort_by_key(|attachment| attachment.created);
         all
     }
+}
+
+/// The bound of a DEL for a network that is configured no longer.
+const FORMER_DEL: Duration = Duration::from_secs(40);
+/// What a start waits for a DEL that was written down: what takes longer is kept, and done later.
+const SPOOLED_DEL: Duration = Duration::from_secs(10);
+
+fn is_delegate(driver: &Rc<dyn Driver>) -> bool {
+    driver.rules().is_none()
+}
+
+fn del_request(request: Request, netns: Option<OwnedFd>) -> Option<DelRequest> {
+    let key = request.key()?;
+    Some(DelRequest {
+        netns,
+        netns_path: request.netns.unwrap_or_default(),
+        pod: request.args.pod(),
+        args: request.args.raw().to_owned(),
+        config: request.config,
+        ..DelRequest::of(key, Only::Always)
+    })
 }
 
 fn no_netns() -> Error {
@@ -253,6 +308,8 @@ fn add_request(
         pod: request.args.pod(),
         runtime: request.conf.runtime_config,
         version: request.conf.cni_version,
+        args: request.args.raw().to_owned(),
+        config: request.config,
         caller,
     })
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, PodIdentity, Request};
-use crate::network::{Error, Only, Outcome};
+use crate::network::{DelRequest, Error, Only, Outcome};
 use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
 use crate::wire::{Invoke, InvokeReply};
 
@@ -162,7 +162,7 @@ fn render(outcome: Outcome, version: cni::CniVersion) -> Result<InvokeReply, cni
 pub async fn roll_back(node: &Rc<Node>, (key, serial): (AttachmentKey, u64)) {
     let attachment = AttachmentFields::from(&key);
     journal::emit(&Event::AddRolledBack { attachment, pod: None, why: "nobody took its result" });
-    if let Err(error) = node.networks.del(&key, Only::IfSerial(serial)).await {
+    if let Err(error) = node.networks.del(DelRequest::of(key.clone(), Only::IfSerial(serial))).await {
         node.failed(&error.to_string());
     }
 }

@@ -10,6 +10,7 @@ mod health;
 mod invoke;
 mod maintain;
 mod node;
+mod notices;
 mod readiness;
 mod reload;
 mod session;

@@ -13,14 +13,14 @@ use tokio::task::LocalSet;
 use crate::attachment::{Spool, Store};
 use crate::datapath::Kernel;
 use crate::netconf::Ledger;
-use crate::network::Networks;
+use crate::network::{Kept, Networks};
 use crate::settings::{self, Settings};
 use crate::systemd::journal::{self, Event};
-use crate::systemd::{activation, notify};
+use crate::systemd::{activation, boot, notify};
 use crate::wire::service::Listener;
 
 use super::node::Node;
-use super::{Phase, accept, guard, health, maintain, reload};
+use super::{Phase, accept, guard, health, maintain, notices, reload};
 
 /// How the server is started.
 #[derive(Debug, Clone)]
@@ -100,7 +100,15 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
     for (path, why) in &loaded.set_aside {
         journal::emit(&Event::StateSetAside { path, why });
     }
-    let networks = Networks::new(&settings.networks, &kernel, store).map_err(ServeError::at("networks"))?;
+    let boot = boot::id().map_err(ServeError::at("boot id"))?;
+    let paths = &settings.paths;
+    let (kept, loaded_kept) = Kept::open(&paths.delegated_dir, &paths.netns_dir, boot, notices::journal())
+        .map_err(ServeError::at("state"))?;
+    for (path, why) in &loaded_kept.set_aside {
+        journal::emit(&Event::StateSetAside { path, why });
+    }
+    let networks =
+        Networks::new(&settings.networks, &kernel, store, kept).map_err(ServeError::at("networks"))?;
     let spool = Spool::open(&settings.paths.spool_dir);
     let node = Rc::new(Node::new(settings, networks, spool, Ledger::system(), kernel));
 

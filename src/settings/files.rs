@@ -126,6 +126,13 @@ fn cannot_read(path: &Path, what: &dyn std::fmt::Display) -> Problem {
     Problem::general(format!("cannot read {}: {what}", path.display()))
 }
 
+/// The text of a file that a setting names.
+pub(super) fn text(path: &Path) -> Result<String, String> {
+    let cannot = |what: &dyn std::fmt::Display| format!("cannot read {}: {what}", path.display());
+    let bytes = bytes(path).map_err(|error| cannot(&error))?;
+    String::from_utf8(bytes).map_err(|error| cannot(&error))
+}
+
 /// All bytes of a plain file of a size that a configuration can have.
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     // O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.

@@ -7,8 +7,8 @@
 use super::duration::Period;
 use super::input::{Entry, Located, Section};
 use super::value::{
-    AbsolutePath, Address, BridgeName, ConfPath, Count, DnsName, DnsOption, Exclude, Filter, Prefix,
-    SocketPath, Subnet,
+    AbsolutePath, Address, BridgeName, ConfPath, Conflist, Count, DnsName, DnsOption, Exclude, Filter,
+    Prefix, SocketPath, Subnet,
 };
 use super::{ForeignPolicy, RestartPolicy};
 use crate::cni::{CniVersion, MacAddr, NetworkName};
@@ -130,6 +130,10 @@ section! {
         state_dir: AbsolutePath = AbsolutePath("/run/hostcni/attachments".into()),
         /// DELs that nobody could answer; on a disk.
         spool_dir: AbsolutePath = AbsolutePath("/var/lib/hostcni/spool".into()),
+        /// Attachments that other plugins made, whose own records outlive a boot; on a disk.
+        delegated_dir: AbsolutePath = AbsolutePath("/var/lib/hostcni/delegated".into()),
+        /// Where a pod's namespace gets a name of hostcni's own, for plugins that take paths only.
+        netns_dir: AbsolutePath = AbsolutePath("/run/hostcni/netns".into()),
     }
 }
 
@@ -205,6 +209,7 @@ section! {
         /// Routes in pods beside the default route.
         route: List<Table<RouteFragment>> = Vec::new(),
         [dns]: DnsFragment => DnsInput,
+        [delegate]: DelegateFragment => DelegateInput,
         [conf]: ConfFragment => ConfInput,
     }
 }
@@ -216,6 +221,35 @@ section! {
         domain: Option<DnsName> = None,
         search: List<DnsName> = Vec::new(),
         options: List<DnsOption> = Vec::new(),
+    }
+}
+
+section! {
+    /// The chain of other CNI plugins that makes the network, for the driver `delegate`.
+    DelegateFragment => DelegateInput {
+        /// The network configuration list: its file, or its text.
+        conflist: Option<Conflist> = None,
+        /// Where the plugins are looked for, in this order.
+        plugin_dirs: List<AbsolutePath> = plugin_dirs(),
+        /// How long one call of one plugin may take; then it is killed with all that it started.
+        timeout: Bound = seconds(30),
+        [ready]: ReadyFragment => ReadyInput,
+    }
+}
+
+section! {
+    /// What has to be there for the chain to work: the conf exists only while it is.
+    ReadyFragment => ReadyInput {
+        /// Files that exist.
+        files: List<AbsolutePath> = Vec::new(),
+        /// Unix sockets that accept.
+        sockets: List<SocketPath> = Vec::new(),
+        /// The chain's own STATUS succeeds.
+        status: bool = false,
+        /// How long a start waits for it before it goes on without the conf.
+        wait: Period<0, {10 * MINUTE}> = seconds(30),
+        /// How long it may be gone before the conf goes.
+        grace: Period<0, {10 * MINUTE}> = seconds(10),
     }
 }
 
@@ -275,6 +309,8 @@ pub(super) struct RouteFragment {
 pub(super) enum Driver {
     /// hostcni's own bridge.
     Bridge,
+    /// A chain of other CNI plugins.
+    Delegate,
 }
 
 const MINUTE: u64 = 60_000;
@@ -285,6 +321,12 @@ type Bound = Period<1_000, { 10 * MINUTE }, 1_000>;
 
 const fn seconds<const MIN: u64, const MAX: u64, const STEP: u64>(seconds: u64) -> Period<MIN, MAX, STEP> {
     Period(Duration::from_secs(seconds))
+}
+
+/// Where the distributions and the CNI project itself put plugins.
+fn plugin_dirs() -> List<AbsolutePath> {
+    let usual = ["/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"];
+    usual.iter().map(|directory| Spanned::new(0..0, AbsolutePath(directory.into()))).collect()
 }
 
 #[allow(clippy::expect_used)] // a constant, and every test that loads anything goes through here

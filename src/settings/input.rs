@@ -2,8 +2,8 @@
 
 use super::files::Source;
 use super::fragment::{
-    BoundsInput, Fragment, LimitsInput, LogInput, NetworkFragment, NetworkInput, PathsInput, ServerInput,
-    Table,
+    BoundsInput, Driver, Fragment, LimitsInput, LogInput, NetworkFragment, NetworkInput, PathsInput,
+    ServerInput, Table,
 };
 use super::problem::{Origin, Problem, shortened};
 use serde::Serialize;
@@ -147,6 +147,14 @@ impl Input {
         }
     }
 
+    /// Whether nobody set the option and nobody need know it: it belongs to a driver that its network has not.
+    fn is_of_another_driver(&self, entry: &Entry) -> bool {
+        let of = |network: &&NetworkInput| Some(network.name.get().as_str()) == entry.network.as_deref();
+        let Some(network) = self.networks.iter().find(of) else { return false };
+        entry.origin == Origin::Default
+            && entry.driver().is_some_and(|driver| driver != *network.driver.get())
+    }
+
     /// Every option with its value and origin, in the order in which `config show` prints them.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut list = Vec::new();
@@ -156,9 +164,10 @@ impl Input {
         self.server.entries(&Section::named("server"), &mut list);
         self.bounds.entries(&Section::named("bounds"), &mut list);
         for network in &self.networks {
-            let section = Section { name: "network".into(), network: Some(network.name.get().to_string()) };
+            let section = Section::of_network(network.name.get().as_str());
             network.entries(&section, &mut list);
         }
+        list.retain(|entry| !self.is_of_another_driver(entry));
         list
     }
 }
@@ -172,6 +181,10 @@ pub(super) struct Section {
 impl Section {
     fn named(name: &str) -> Self {
         Self { name: name.into(), network: None }
+    }
+
+    pub(super) fn of_network(network: &str) -> Self {
+        Self { name: "network".into(), network: Some(network.to_owned()) }
     }
 
     pub(super) fn table(&self, name: &str) -> Self {
@@ -206,6 +219,16 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The driver that knows the option; every one does when there is none.
+    pub(super) fn driver(&self) -> Option<Driver> {
+        match (self.section.as_str(), self.option.as_str()) {
+            ("network", "name" | "driver") | ("network.conf", _) => None,
+            ("network" | "network.dns", _) => Some(Driver::Bridge),
+            (section, _) if section.starts_with("network.delegate") => Some(Driver::Delegate),
+            _ => None,
+        }
+    }
+
     /// The key as it is written in a file: `network.conf.path`.
     pub fn key(&self) -> String {
         format!("{}.{}", self.section, self.option)

@@ -8,6 +8,7 @@
 //! never panics and never blocks, whatever is in the files or at their paths. Must not touch anything that runs.
 
 mod decode;
+mod delegate;
 mod duration;
 mod files;
 mod fragment;
@@ -26,8 +27,8 @@ mod tests;
 pub use duration::parse_duration;
 pub use input::Entry;
 pub use model::{
-    BridgeSettings, ConfSettings, DriverSettings, ForeignPolicy, Limits, LogSettings, NetworkSettings, Paths,
-    RestartPolicy, Settings,
+    BridgeSettings, ConfSettings, DelegateSettings, DriverSettings, ForeignPolicy, Limits, LogSettings,
+    NetworkSettings, Paths, ReadySettings, RestartPolicy, Settings,
 };
 pub use problem::{Origin, Problem, SettingsError};
 

@@ -1,6 +1,6 @@
 //! The third stage: settings that can be relied on. Everything is checked, nothing is optional that has a default.
 
-use crate::cni::{Bounds, CniVersion, Dns, MacAddr, NetworkName, Route};
+use crate::cni::{Bounds, CniVersion, ConfList, Dns, MacAddr, NetworkName, Route};
 use crate::ipam::RangeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,10 @@ pub struct Paths {
     pub state_dir: PathBuf,
     /// DELs that nobody could answer, on a disk.
     pub spool_dir: PathBuf,
+    /// Attachments that other plugins made, on a disk.
+    pub delegated_dir: PathBuf,
+    /// Own names of pods' namespaces, on a tmpfs.
+    pub netns_dir: PathBuf,
 }
 
 /// What goes to the journal.
@@ -69,6 +73,8 @@ pub struct NetworkSettings {
 pub enum DriverSettings {
     /// hostcni's own bridge.
     Bridge(BridgeSettings),
+    /// A chain of other CNI plugins.
+    Delegate(Box<DelegateSettings>),
 }
 
 impl DriverSettings {
@@ -76,8 +82,39 @@ impl DriverSettings {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bridge(_) => "bridge",
+            Self::Delegate(_) => "delegate",
         }
     }
+}
+
+/// The settings of a chain of other CNI plugins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DelegateSettings {
+    /// The network configuration list.
+    pub list: ConfList,
+    /// Where the plugins are looked for, at least one directory.
+    pub plugin_dirs: Vec<PathBuf>,
+    /// How long one call of one plugin may take; whole seconds.
+    pub timeout: Duration,
+    /// How long a CNI call may take.
+    pub bounds: Bounds,
+    /// What has to be there for the chain to work.
+    pub ready: ReadySettings,
+}
+
+/// What has to be there for a chain to work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadySettings {
+    /// Files that exist.
+    pub files: Vec<PathBuf>,
+    /// Unix sockets that accept.
+    pub sockets: Vec<PathBuf>,
+    /// The chain's own STATUS succeeds.
+    pub status: bool,
+    /// How long a start waits for it.
+    pub wait: Duration,
+    /// How long it may be gone before the conf goes.
+    pub grace: Duration,
 }
 
 /// The CNI network configuration file of a network.

@@ -107,7 +107,9 @@ fn every_example_is_a_configuration() {
 #[test]
 fn subnets_of_two_families_give_every_pod_two_addresses() {
     let text = "[[network]]\nname = \"a\"\nsubnets = [\"fd01::/64\", \"10.0.0.0/24\", \"10.9.0.0/24\"]";
-    let model::DriverSettings::Bridge(bridge) = settings(text).unwrap().networks.remove(0).driver;
+    let model::DriverSettings::Bridge(bridge) = settings(text).unwrap().networks.remove(0).driver else {
+        panic!("a bridge is the default")
+    };
     let sets: Vec<Vec<String>> = bridge
         .ranges
         .iter()

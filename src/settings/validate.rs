@@ -1,5 +1,6 @@
 //! From the merged input to settings: what needs more than one value to judge.
 
+use super::delegate;
 use super::fragment::{Driver, NetworkInput, RouteFragment, Table};
 use super::input::Input;
 use super::model::{
@@ -19,7 +20,7 @@ pub(super) fn settings(input: &Input) -> Result<Settings, SettingsError> {
     let mut networks = Vec::new();
     for network in &input.networks {
         let mut own = Vec::new();
-        networks.push(network_settings(network, &mut own));
+        networks.extend(network_settings(network, bounds(input), &mut own));
         let name = network.name.get().to_string();
         problems.extend(own.into_iter().map(|problem| Problem { network: Some(name.clone()), ..problem }));
     }
@@ -28,29 +29,35 @@ pub(super) fn settings(input: &Input) -> Result<Settings, SettingsError> {
     if !problems.is_empty() {
         return Err(SettingsError::new(problems));
     }
-    let bounds = &input.bounds;
     Ok(Settings {
         paths: Paths {
             socket: input.paths.socket.get().0.clone(),
             state_dir: input.paths.state_dir.get().0.clone(),
             spool_dir: input.paths.spool_dir.get().0.clone(),
+            delegated_dir: input.paths.delegated_dir.get().0.clone(),
+            netns_dir: input.paths.netns_dir.get().0.clone(),
         },
         log: LogSettings { filter: input.log.filter.get().0.clone() },
         limits: Limits {
             max_connections: whole(input.limits.max_connections.get().0),
             idle_timeout: input.limits.idle_timeout.get().0,
         },
-        bounds: Bounds {
-            add: bounds.add.get().0,
-            del: bounds.del.get().0,
-            check: bounds.check.get().0,
-            status: bounds.status.get().0,
-            gc: bounds.gc.get().0,
-        },
+        bounds: bounds(input),
         networks,
         workers: whole(input.server.workers.get().0),
         stop_timeout: input.server.stop_timeout.get().0,
     })
+}
+
+fn bounds(input: &Input) -> Bounds {
+    let bounds = &input.bounds;
+    Bounds {
+        add: bounds.add.get().0,
+        del: bounds.del.get().0,
+        check: bounds.check.get().0,
+        status: bounds.status.get().0,
+        gc: bounds.gc.get().0,
+    }
 }
 
 /// A `u32` as a size; there is no Linux with less than 32 bits.
@@ -58,12 +65,20 @@ fn whole(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn network_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> NetworkSettings {
+/// A network's settings; none when a problem was told that leaves nothing to put there.
+fn network_settings(
+    input: &NetworkInput,
+    bounds: Bounds,
+    problems: &mut Vec<Problem>,
+) -> Option<NetworkSettings> {
     let conf = &input.conf;
-    NetworkSettings {
+    Some(NetworkSettings {
         name: input.name.get().clone(),
         driver: match input.driver.get() {
             Driver::Bridge => DriverSettings::Bridge(bridge_settings(input, problems)),
+            Driver::Delegate => {
+                DriverSettings::Delegate(Box::new(delegate::settings(input, bounds, problems)?))
+            }
         },
         conf: ConfSettings {
             path: conf.path.get().0.clone(),
@@ -72,7 +87,7 @@ fn network_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> Networ
             restart_grace: conf.restart_grace.get().0,
             foreign: *conf.foreign.get(),
         },
-    }
+    })
 }
 
 fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeSettings {
@@ -165,16 +180,19 @@ fn across(input: &Input, problems: &mut Vec<Problem>) {
     for (index, later) in input.networks.iter().enumerate() {
         let mut found = Vec::new();
         let earlier = &input.networks[..index];
+        let has_bridge = |network: &&NetworkInput| *network.driver.get() == Driver::Bridge;
+        let bridges: Vec<&NetworkInput> =
+            if has_bridge(&later) { earlier.iter().filter(has_bridge).collect() } else { Vec::new() };
         let told = |network: &NetworkInput, origin: Origin| {
             format!("network {} ({origin}) has it too: each needs its own", network.name.get())
         };
-        if let Some(other) = earlier.iter().find(|it| it.bridge.get() == later.bridge.get()) {
+        if let Some(other) = bridges.iter().find(|it| it.bridge.get() == later.bridge.get()) {
             found.push(later.bridge.problem("network.bridge", told(other, other.bridge.origin())));
         }
         if let Some(other) = earlier.iter().find(|it| it.conf.path.get() == later.conf.path.get()) {
             found.push(later.conf.path.problem("network.conf.path", told(other, other.conf.path.origin())));
         }
-        for other in earlier {
+        for other in bridges {
             // What is wrong with the ranges of either by itself has been told.
             let ranges = |network| Ranges::build(network, &mut Vec::new());
             found.extend(ranges(later).shared_with(&ranges(other), other.name.get().as_str()));
@@ -187,8 +205,13 @@ fn across(input: &Input, problems: &mut Vec<Problem>) {
 /// Directories that hostcni sweeps must hold nothing else: unknown files in them are set aside.
 fn places(input: &Input, problems: &mut Vec<Problem>) {
     let (state, spool, socket) = (&input.paths.state_dir, &input.paths.spool_dir, &input.paths.socket);
-    let swept: [(&Path, &str); 2] =
-        [(&state.get().0, "paths.state_dir"), (&spool.get().0, "paths.spool_dir")];
+    let (delegated, netns) = (&input.paths.delegated_dir, &input.paths.netns_dir);
+    let swept: [(&Path, &str); 4] = [
+        (&state.get().0, "paths.state_dir"),
+        (&spool.get().0, "paths.spool_dir"),
+        (&delegated.get().0, "paths.delegated_dir"),
+        (&netns.get().0, "paths.netns_dir"),
+    ];
     let mut check = |path: &Path, key: &str, problem: &dyn Fn(String) -> Problem| {
         for (directory, other) in swept {
             if other != key && path.starts_with(directory) {
@@ -201,6 +224,10 @@ fn places(input: &Input, problems: &mut Vec<Problem>) {
     };
     check(&state.get().0, "paths.state_dir", &|message| state.problem("paths.state_dir", message));
     check(&spool.get().0, "paths.spool_dir", &|message| spool.problem("paths.spool_dir", message));
+    check(&delegated.get().0, "paths.delegated_dir", &|message| {
+        delegated.problem("paths.delegated_dir", message)
+    });
+    check(&netns.get().0, "paths.netns_dir", &|message| netns.problem("paths.netns_dir", message));
     check(&socket.get().0, "paths.socket", &|message| socket.problem("paths.socket", message));
     for network in &input.networks {
         let path = &network.conf.path;

@@ -43,6 +43,7 @@ from_text! {
     AbsolutePath: "an absolute path in quotes",
     SocketPath: "an absolute path in quotes",
     ConfPath: "an absolute path in quotes",
+    Conflist: "a network configuration list in quotes: its absolute path, or its text in '''…'''",
     Filter: "a log filter in quotes, such as \"info\" or \"info,hostcni::datapath=debug\"",
     BridgeName: "a network interface's name in quotes",
     Subnet: "a subnet in quotes, such as \"10.128.0.0/23\"",
@@ -68,6 +69,7 @@ to_text! {
     AbsolutePath: |path| path.display(),
     SocketPath: |path| path.display(),
     ConfPath: |path| path.display(),
+    Conflist: |source| source,
     Filter: |text| text,
     BridgeName: |name| name,
     Subnet: |net| net,
@@ -150,6 +152,30 @@ impl FromStr for ConfPath {
             return Err("begins with a dot: names like that are kept for files being written".into());
         }
         Ok(Self(path))
+    }
+}
+
+/// A network configuration list: where it is, or what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conflist(pub(super) String);
+
+impl Conflist {
+    /// Its file, unless it is the text itself.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.0.starts_with('/').then(|| Path::new(&self.0))
+    }
+}
+
+impl FromStr for Conflist {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim_start().starts_with('{') {
+            return Ok(Self(text.to_owned()));
+        }
+        let AbsolutePath(path) =
+            text.parse().map_err(|error| format!("{error}; or the list itself, in braces"))?;
+        Ok(Self(path.display().to_string()))
     }
 }
 

@@ -11,6 +11,9 @@ use tracing::Level;
 
 use crate::cni::{AttachmentKey, PodIdentity};
 
+use super::behind::Behind;
+use super::words::{about, milliseconds, usec};
+
 /// The attachment that an event is about.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachmentFields<'a> {
@@ -112,6 +115,8 @@ pub enum Event<'a> {
     },
     /// An ADD was undone.
     AddRolledBack { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, why: &'a str },
+    /// Something about what stands behind a network.
+    Behind(Behind<'a>),
     /// The journal did not take entries as fast as they came.
     EntriesLost { count: u64 },
 }
@@ -140,6 +145,12 @@ pub const MESSAGE_IDS: &[(&str, &str)] = &[
     ("StartFailed", "bf1eee27b3ff40d79170806a04d95870"),
     ("ServerUnreachable", "fbef37bb305c42428c5c32f933181766"),
     ("AddRolledBack", "75f23ec33a8044a4ba766b0dc3b41b58"),
+    ("PluginSaid", "adfb538f30ac4c15aa47439d099a9331"),
+    ("DelKept", "8cc3f3765a7a4e2e9b96a15fbc318c4e"),
+    ("KeptDelDone", "d82ab71f534b4f08a0324bf4ab92692a"),
+    ("NetworkWaits", "07dd76aa05414eaf900d5ea2d5b5e715"),
+    ("NetworkBack", "ee4b5cbce71e43c7a5a64c7ab739f643"),
+    ("BootSwept", "c2c658857fe443cf89c3a901fbc3ede8"),
     ("EntriesLost", "a4891ff580fc4d709aab421279dc3e27"),
 ];
 
@@ -156,6 +167,7 @@ pub(super) struct Entry<'a> {
     pub(super) path: Option<String>,
     pub(super) by: Option<String>,
     pub(super) step: Option<&'a str>,
+    pub(super) plugin: Option<&'a str>,
     pub(super) count: Option<u64>,
     /// Why it happened, or the error; what a catalog entry quotes.
     pub(super) reason: Option<&'a str>,
@@ -187,6 +199,7 @@ impl<'a> Event<'a> {
             Self::StartFailed { .. } => "StartFailed",
             Self::ServerUnreachable { .. } => "ServerUnreachable",
             Self::AddRolledBack { .. } => "AddRolledBack",
+            Self::Behind(behind) => behind.name(),
             Self::EntriesLost { .. } => "EntriesLost",
         }
     }
@@ -221,6 +234,7 @@ impl<'a> Event<'a> {
             | Self::SpoolReplayed { failed: 0, .. }
             | Self::Reconciled { .. }
             | Self::LeaseFreed { .. } => Level::INFO,
+            Self::Behind(behind) => behind.level(),
             _ => Level::WARN,
         }
     }
@@ -289,6 +303,7 @@ impl<'a> Event<'a> {
             Self::AddRolledBack { attachment, pod, why } => {
                 format!("ADD{} undone: {why}", about(Some(attachment), pod))
             }
+            Self::Behind(behind) => behind.message(),
             Self::EntriesLost { count } => {
                 format!("{count} journal entries were lost: the journal did not read")
             }
@@ -363,30 +378,8 @@ impl<'a> Event<'a> {
                 reason: Some(why),
                 ..Entry::default()
             },
+            Self::Behind(behind) => behind.entry(),
             Self::EntriesLost { count } => Entry { count: Some(count), ..Entry::default() },
         }
     }
-}
-
-/// " of pod ns/name (interface eth0 of container 0123456789ab)", or as much of it as is known.
-fn about(attachment: Option<AttachmentFields<'_>>, pod: Option<PodFields<'_>>) -> String {
-    let pod = pod.map(|pod| format!(" of pod {}/{}", pod.namespace, pod.name));
-    let attachment = attachment.map(|attachment| {
-        let short: String = attachment.container_id.chars().take(12).collect();
-        format!("{} of container {short} in network {}", attachment.ifname, attachment.network)
-    });
-    match (pod, attachment) {
-        (Some(pod), Some(attachment)) => format!("{pod} ({attachment})"),
-        (Some(pod), None) => pod,
-        (None, Some(attachment)) => format!(" of {attachment}"),
-        (None, None) => String::new(),
-    }
-}
-
-fn usec(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }

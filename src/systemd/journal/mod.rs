@@ -3,6 +3,8 @@
 //! Owns the global tracing subscriber of the process. Promises that emitting never blocks, whatever journald
 //! does, and that fields arrive under the names `journalctl FIELD=value` is asked with.
 
+/// The events of what stands behind a network.
+mod behind;
 /// One non-blocking datagram per entry.
 mod direct;
 /// The events.
@@ -13,7 +15,10 @@ mod queue;
 mod record;
 /// Plain text on stderr.
 mod text;
+/// Words that several events share.
+mod words;
 
+pub use behind::Behind;
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
 
 use std::sync::OnceLock;
@@ -141,6 +146,7 @@ macro_rules! emit_at {
                 HOSTCNI_PATH = entry.path,
                 HOSTCNI_SHADOWED_BY = entry.by,
                 HOSTCNI_STEP = entry.step,
+                HOSTCNI_PLUGIN = entry.plugin,
                 HOSTCNI_COUNT = entry.count,
                 HOSTCNI_REASON = entry.reason,
                 "{}",

@@ -47,6 +47,18 @@ fn every_event() -> Vec<Event<'static>> {
             error: "connection refused",
         },
         Event::AddRolledBack { attachment, pod, why: "the plugin is gone" },
+        Event::Behind(Behind::PluginSaid {
+            plugin: "bridge",
+            command: "ADD",
+            attachment: Some(attachment),
+            pod,
+            text: "out of luck",
+        }),
+        Event::Behind(Behind::DelKept { attachment, pod, failures: 2, why: "busy" }),
+        Event::Behind(Behind::KeptDelDone { attachment, pod }),
+        Event::Behind(Behind::NetworkWaits { network: "pods", why: "no socket" }),
+        Event::Behind(Behind::NetworkBack { network: "pods" }),
+        Event::Behind(Behind::BootSwept { count: 3, left: 0 }),
         Event::EntriesLost { count: 7 },
     ]
 }

@@ -1,0 +1,274 @@
+//! The attachments that other plugins made, of all networks, kept on disk until their DEL has succeeded.
+//!
+//! A record holds all that a DEL needs, so it is carried out with what the ADD used, whatever has become of
+//! the configuration, the network or the server since.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::attachment::{self, Attachment, Delegated, Loaded, NetnsId, State, Store, StoreError};
+use crate::cni::{AttachmentKey, ConfList, NetworkName};
+use crate::datapath::netns::{self, Named};
+
+use super::super::{Error, KeyedQueue, Only};
+use super::chain::{Chain, Subject};
+use super::notice::{Notice, Tell};
+
+/// How many deletions that nobody waits for run at a time: a boot has a node's worth of them.
+const PARALLEL: usize = 16;
+/// The pauses between two tries of a deletion.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// The attachments in memory, in step with the files.
+pub struct Kept {
+    store: Arc<Store>,
+    netns_dir: PathBuf,
+    /// The boot that this server runs in.
+    pub(super) boot: String,
+    pub(super) tell: Tell,
+    pub(super) queue: Rc<KeyedQueue>,
+    table: RefCell<HashMap<AttachmentKey, Attachment>>,
+    serials: RefCell<HashMap<AttachmentKey, u64>>,
+    last_serial: Cell<u64>,
+    tries: RefCell<HashMap<AttachmentKey, Try>>,
+    slots: Semaphore,
+}
+
+/// How often a deletion has failed, and when it is tried again; `due` is none while it is being tried.
+#[derive(Debug, Clone, Copy, Default)]
+struct Try {
+    failures: u32,
+    due: Option<Instant>,
+}
+
+/// The capability arguments of a record, as a map.
+fn runtime_of(delegated: &Delegated) -> Map<String, Value> {
+    serde_json::from_str(&delegated.runtime_config).unwrap_or_default()
+}
+
+impl Kept {
+    /// What is on disk; its second half is for the log. No file is touched but those that cannot be read.
+    pub fn open(
+        dir: &Path,
+        netns_dir: &Path,
+        boot: String,
+        tell: Tell,
+    ) -> Result<(Rc<Self>, Loaded), StoreError> {
+        netns::forget_names(netns_dir);
+        let store = Store::durable(dir);
+        let mut loaded = store.load_all()?;
+        let table = loaded.attachments.drain(..).map(|record| (record.key.clone(), record)).collect();
+        let kept = Self {
+            store: Arc::new(store),
+            netns_dir: netns_dir.to_owned(),
+            boot,
+            tell,
+            queue: Rc::default(),
+            table: RefCell::new(table),
+            serials: RefCell::default(),
+            last_serial: Cell::new(0),
+            tries: RefCell::default(),
+            slots: Semaphore::new(PARALLEL),
+        };
+        Ok((Rc::new(kept), loaded))
+    }
+
+    /// The attachment, if there is one.
+    pub fn get(&self, key: &AttachmentKey) -> Option<Attachment> {
+        self.table.borrow().get(key).cloned()
+    }
+
+    /// Every attachment.
+    pub fn all(&self) -> Vec<Attachment> {
+        self.table.borrow().values().cloned().collect()
+    }
+
+    /// How many the network has.
+    pub fn count(&self, network: &NetworkName) -> usize {
+        self.table.borrow().keys().filter(|key| key.network == *network).count()
+    }
+
+    /// How many deletions have failed and are tried again.
+    pub fn failing(&self, network: &NetworkName) -> usize {
+        let tries = self.tries.borrow();
+        tries.iter().filter(|(key, it)| key.network == *network && it.failures > 0).count()
+    }
+
+    /// Writes the record, so that a power cut does not lose it, and then knows of it.
+    pub(super) async fn put(&self, attachment: Attachment) -> Result<(), Error> {
+        let (store, record) = (Arc::clone(&self.store), attachment.clone());
+        let written = tokio::task::spawn_blocking(move || store.put(&record)).await;
+        written.map_err(|error| Error::Lost(error.to_string()))??;
+        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
+        Ok(())
+    }
+
+    /// A new answer with this attachment is on its way.
+    pub(super) fn answered(&self, key: &AttachmentKey) -> u64 {
+        self.last_serial.set(self.last_serial.get() + 1);
+        self.serials.borrow_mut().insert(key.clone(), self.last_serial.get());
+        self.last_serial.get()
+    }
+
+    /// Whether the condition holds for the attachment now.
+    pub(super) fn matches(&self, key: &AttachmentKey, only: Only) -> bool {
+        match only {
+            Only::Always => true,
+            Only::IfOlder(moment) => self.table.borrow().get(key).is_none_or(|it| it.created <= moment),
+            Only::IfSerial(serial) => self.serials.borrow().get(key) == Some(&serial),
+        }
+    }
+
+    /// A path to the pod's namespace for plugins, while it is there.
+    pub(super) fn name(&self, key: &AttachmentKey, netns: &OwnedFd, known: &str) -> Result<Named, Error> {
+        let name = attachment::host_link_name(key);
+        Ok(netns::named(netns, Path::new(known), &self.netns_dir, &name)?)
+    }
+
+    /// The namespace of the attachment for its DEL: only the very one that its ADD had, and only of this boot.
+    fn namespace(&self, record: &Attachment, given: Option<&OwnedFd>) -> Option<Named> {
+        let wanted = record.netns_id?;
+        let delegated = record.delegated.as_deref()?;
+        if delegated.boot != self.boot {
+            return None;
+        }
+        let known = record.netns.as_deref().unwrap_or_default();
+        let is_it = |netns: &OwnedFd| netns::id(netns).is_ok_and(|id| NetnsId::of(id) == wanted);
+        let own = netns::open(Path::new(known)).ok().filter(|opened| is_it(opened));
+        let netns = own.as_ref().or(given.filter(|given| is_it(given)))?;
+        // Without a path the plugins do what they can do without one, as for a namespace that is gone.
+        self.name(&record.key, netns, known).ok()
+    }
+
+    /// Takes the attachment down with what its ADD used: all plugins, whatever fails. Its turn is the caller's.
+    pub(super) async fn take_down(
+        &self,
+        key: &AttachmentKey,
+        given: Option<&OwnedFd>,
+    ) -> Result<Option<Attachment>, Error> {
+        let Some(mut record) = self.get(key) else {
+            self.tries.borrow_mut().remove(key);
+            return Ok(None);
+        };
+        crate::step!("delegate.mark", Error::Injected("delegate.mark"));
+        if record.state != State::Deleting {
+            record.state = State::Deleting;
+            self.put(record.clone()).await?;
+        }
+        let outcome = self.call_del(&record, given).await;
+        let outcome = match outcome {
+            Ok(()) => self.forget(key).map_err(Error::State),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => {
+                let tried = self.tries.borrow_mut().remove(key);
+                if tried.is_some_and(|it| it.failures > 0) {
+                    (self.tell)(Notice::DelDone { key, pod: record.pod.as_ref() });
+                }
+                Ok(Some(record))
+            }
+            Err(source) => {
+                self.again(&record, &source);
+                Err(Error::StillThere { attachment: key.to_string(), source: Box::new(source) })
+            }
+        }
+    }
+
+    async fn call_del(&self, record: &Attachment, given: Option<&OwnedFd>) -> Result<(), Error> {
+        let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
+        let list = ConfList::parse(&delegated.conflist, &record.key.network).map_err(|error| {
+            Error::Unsupported(format!("the recorded network configuration list: {error}"))
+        })?;
+        let version = delegated.version.unwrap_or(list.versions[0]);
+        let (directories, timeout) = (delegated.plugin_dirs.clone(), delegated.timeout());
+        let chain = Chain { list, version, directories, timeout, tell: Rc::clone(&self.tell) };
+        let named = self.namespace(record, given);
+        let runtime = runtime_of(delegated);
+        let subject = Subject {
+            key: &record.key,
+            pod: record.pod.as_ref(),
+            netns: named.as_ref().map(Named::path),
+            args: &delegated.args,
+            runtime: &runtime,
+        };
+        crate::step!("delegate.del", Error::Injected("delegate.del"));
+        let failures = chain.del(subject, &delegated.result).await;
+        Error::collect(failures.into_iter().map(Error::Delegate).collect()).map_or(Ok(()), Err)
+    }
+
+    fn forget(&self, key: &AttachmentKey) -> Result<(), StoreError> {
+        crate::step!("delegate.forget", StoreError::injected());
+        // Not synced: a record that comes back with the power has its DEL once more.
+        self.store.remove(key)?;
+        self.table.borrow_mut().remove(key);
+        self.serials.borrow_mut().remove(key);
+        Ok(())
+    }
+
+    /// Notes that a deletion failed, and when it is tried again.
+    fn again(&self, record: &Attachment, why: &Error) {
+        let mut tries = self.tries.borrow_mut();
+        let one = tries.entry(record.key.clone()).or_default();
+        let pause = FIRST_PAUSE.saturating_mul(1 << one.failures.min(16)).min(LONGEST_PAUSE);
+        one.failures += 1;
+        one.due = Some(Instant::now() + pause);
+        let failures = one.failures;
+        drop(tries);
+        let pod = record.pod.as_ref();
+        (self.tell)(Notice::DelKept { key: &record.key, pod, failures, why: &why.to_string() });
+    }
+
+    /// Begins the deletion of everything that is not whole or not of this boot; the runtime may never ask.
+    pub fn sweep(self: &Rc<Self>) -> Vec<JoinHandle<()>> {
+        let left = |record: &&Attachment| {
+            let boot = record.delegated.as_deref().map(|delegated| delegated.boot.as_str());
+            record.state != State::Ready || boot != Some(self.boot.as_str())
+        };
+        let keys: Vec<AttachmentKey> =
+            self.table.borrow().values().filter(left).map(|record| record.key.clone()).collect();
+        keys.into_iter().map(|key| self.delete_meanwhile(key)).collect()
+    }
+
+    /// Tries again what is due; says how many deletions have failed so far.
+    pub fn retry(self: &Rc<Self>) -> usize {
+        let now = Instant::now();
+        let due: Vec<AttachmentKey> = {
+            let tries = self.tries.borrow();
+            let is_due = |it: &Try| it.due.is_some_and(|due| due <= now);
+            tries.iter().filter(|(_, it)| is_due(it)).map(|(key, _)| key.clone()).collect()
+        };
+        for key in due {
+            drop(self.delete_meanwhile(key));
+        }
+        self.tries.borrow().len()
+    }
+
+    /// A deletion that nobody waits for.
+    fn delete_meanwhile(self: &Rc<Self>, key: AttachmentKey) -> JoinHandle<()> {
+        self.tries.borrow_mut().entry(key.clone()).or_default().due = None;
+        // An ADD may come, and have the left-overs taken down itself, before this one's turn.
+        let before = self.get(&key).map(|record| record.created);
+        let kept = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let _slot = kept.slots.acquire().await;
+            let _turn = kept.queue.turn(&key).await;
+            if kept.get(&key).map(|record| record.created) == before {
+                // What fails is told and tried again.
+                let _ = kept.take_down(&key, None).await;
+            } else {
+                kept.tries.borrow_mut().remove(&key);
+            }
+        })
+    }
+}

@@ -1,0 +1,355 @@
+//! The driver that stands in front of other CNI plugins.
+//!
+//! Owns the calling of a network configuration list by the specification, and what must be kept so that no DEL
+//! is ever lost. Promises: an attachment is on disk before the first plugin runs and until the last DEL has
+//! succeeded; a chain that fails half-way is taken down; no plugin runs longer than its bound. Starts processes
+//! through `datapath` only.
+
+mod call;
+mod chain;
+mod failure;
+mod kept;
+mod notice;
+
+pub use failure::{Failure, Why};
+pub use kept::Kept;
+pub use notice::{Notice, Tell};
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use futures_util::future::join_all;
+use serde_json::{Map, Value};
+
+use crate::attachment::{Attachment, Delegated, NetnsId, State};
+use crate::cni::{AddResult, AttachmentKey, CniVersion, MacAddr, NetworkName, ValidAttachment};
+use crate::datapath::{Change, NetworkRules, PortMap, netns};
+use crate::settings::DelegateSettings;
+
+use super::Error;
+use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
+use chain::{Chain, Subject};
+
+/// What an answer keeps back of its bound, for the way to the runtime.
+const MARGIN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A network that other plugins make.
+pub struct Delegate {
+    name: NetworkName,
+    settings: DelegateSettings,
+    kept: Rc<Kept>,
+    /// The version that all plugins of the list know, once they have been asked.
+    version: Cell<Option<CniVersion>>,
+}
+
+impl Delegate {
+    /// The network as configured; nothing is run yet.
+    pub fn new(name: NetworkName, settings: DelegateSettings, kept: Rc<Kept>) -> Self {
+        Self { name, settings, kept, version: Cell::new(None) }
+    }
+
+    /// The list with a version that every plugin knows; they are asked until all of them have answered.
+    async fn chain(&self) -> Result<Chain, Failure> {
+        let settings = &self.settings;
+        let version = match self.version.get() {
+            Some(version) => version,
+            None => chain::reconcile(&settings.list, &settings.plugin_dirs, settings.bounds.check).await?,
+        };
+        self.version.set(Some(version));
+        Ok(Chain {
+            list: settings.list.clone(),
+            version,
+            directories: settings.plugin_dirs.clone(),
+            timeout: settings.timeout,
+            tell: Rc::clone(&self.kept.tell),
+        })
+    }
+
+    fn delegated(&self, args: &str, config: &str) -> Delegated {
+        let runtime = serde_json::from_str::<Map<String, Value>>(config)
+            .ok()
+            .and_then(|config| config.get("runtimeConfig").filter(|it| it.is_object()).cloned());
+        Delegated {
+            boot: self.kept.boot.clone(),
+            conflist: self.settings.list.text.clone(),
+            plugin_dirs: self.settings.plugin_dirs.clone(),
+            timeout: self.settings.timeout.as_secs(),
+            args: args.to_owned(),
+            version: self.version.get(),
+            runtime_config: runtime.map(|it| it.to_string()).unwrap_or_default(),
+            result: String::new(),
+        }
+    }
+
+    async fn attach(&self, request: AddRequest) -> Result<Added, Error> {
+        let until = Instant::now() + self.settings.bounds.add.saturating_sub(MARGIN);
+        let _turn = self.kept.queue.turn(&request.key).await;
+        if request.caller.is_cancelled() {
+            return Err(Error::CallerGone);
+        }
+        let chain = self.chain().await?;
+        let fresh = Attachment {
+            netns: Some(request.netns_path.clone()),
+            netns_id: netns::id(&request.netns).ok().map(NetnsId::of),
+            pod: request.pod.clone(),
+            cni_version: request.version,
+            port_mappings: request.runtime.port_mappings.clone(),
+            delegated: Some(Box::new(self.delegated(&request.args, &request.config))),
+            ..Attachment::new(request.key.clone())
+        };
+        if let Some(known) = self.kept.get(&request.key) {
+            if let Some(result) = same_again(&known, &fresh) {
+                return Ok(Added { result, serial: self.kept.answered(&request.key) });
+            }
+            self.kept.take_down(&request.key, None).await?;
+        }
+        let outcome = match self.make(&chain, &request, fresh, until).await {
+            Ok(_) if request.caller.is_cancelled() => Err(Error::CallerGone),
+            outcome => outcome,
+        };
+        if outcome.is_err() {
+            // What cannot be undone now is kept as `deleting`, told, and tried again.
+            let _ = self.kept.take_down(&request.key, Some(&request.netns)).await;
+        }
+        Ok(Added { result: outcome?, serial: self.kept.answered(&request.key) })
+    }
+
+    async fn make(
+        &self,
+        chain: &Chain,
+        request: &AddRequest,
+        mut record: Attachment,
+        until: Instant,
+    ) -> Result<AddResult, Error> {
+        let named = self.kept.name(&request.key, &request.netns, &request.netns_path)?;
+        crate::step!("delegate.record", Error::Injected("delegate.record"));
+        self.kept.put(record.clone()).await?;
+        let runtime = record.delegated.as_deref().map(|it| it.runtime_config.as_str()).unwrap_or_default();
+        let runtime = serde_json::from_str(runtime).unwrap_or_default();
+        let subject = Subject {
+            key: &request.key,
+            pod: request.pod.as_ref(),
+            netns: Some(named.path()),
+            args: &request.args,
+            runtime: &runtime,
+        };
+        crate::step!("delegate.add", Error::Injected("delegate.add"));
+        let mut last = String::new();
+        let proceed = || !request.caller.is_cancelled();
+        let added = chain.add(subject, until, proceed, &mut last).await;
+        let value = serde_json::from_str(&last).unwrap_or_default();
+        let result = AddResult::from_version(chain.version, &value).unwrap_or_default();
+        keep_result(&mut record, last, &result);
+        if added.is_ok() {
+            record.state = State::Ready;
+        }
+        crate::step!("delegate.commit", Error::Injected("delegate.commit"));
+        // Of a chain that failed half-way, too: the DELs that follow want the last result, now or after a crash.
+        self.kept.put(record).await?;
+        added?;
+        Ok(result)
+    }
+
+    /// Takes down; the runtime is told of success as soon as the deletion is on disk and its bound is near.
+    async fn delete(&self, request: DelRequest) -> Result<Option<Attachment>, Error> {
+        let fresh = self.kept.get(&request.key).is_none().then(|| Attachment {
+            state: State::Deleting,
+            netns: Some(request.netns_path.clone()).filter(|path| !path.is_empty()),
+            netns_id: request.netns.as_ref().and_then(|netns| netns::id(netns).ok()).map(NetnsId::of),
+            pod: request.pod.clone(),
+            delegated: Some(Box::new(self.delegated(&request.args, &request.config))),
+            ..Attachment::new(request.key.clone())
+        });
+        let own = self.settings.bounds.del.saturating_sub(MARGIN).max(MARGIN / 2);
+        let bound = request.within.map_or(own, |within| within.min(own));
+        delete(&self.kept, request, fresh, bound).await
+    }
+
+    async fn compare(&self, request: CheckRequest) -> Result<(), Error> {
+        let _turn = self.kept.queue.turn(&request.key).await;
+        let record = self
+            .kept
+            .get(&request.key)
+            .filter(|record| record.state == State::Ready)
+            .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
+        let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
+        let chain = self.chain().await?;
+        let known = record.netns.as_deref().unwrap_or_default();
+        let named = self.kept.name(&request.key, &request.netns, known)?;
+        let runtime = serde_json::from_str(&delegated.runtime_config).unwrap_or_default();
+        let subject = Subject {
+            key: &request.key,
+            pod: record.pod.as_ref(),
+            netns: Some(named.path()),
+            args: &delegated.args,
+            runtime: &runtime,
+        };
+        Ok(chain.check(subject, &delegated.result, self.settings.bounds.check).await?)
+    }
+
+    /// DEL for each attachment that is not listed, then GC for the plugins that know it.
+    async fn collect_garbage(&self, valid: &[ValidAttachment]) -> Result<Vec<AttachmentKey>, Error> {
+        let called = SystemTime::now();
+        let listed: HashSet<_> = valid.iter().map(|it| (&it.container_id, &it.ifname)).collect();
+        let stale =
+            self.kept.all().into_iter().map(|record| record.key).filter(|key| {
+                key.network == self.name && !listed.contains(&(&key.container_id, &key.ifname))
+            });
+        let each = stale.map(|key| async move {
+            let _turn = self.kept.queue.turn(&key).await;
+            // Whatever is being added, or was added after the call, its runtime could not have listed.
+            let meant =
+                self.kept.get(&key).is_some_and(|it| it.state != State::Pending && it.created <= called);
+            if meant {
+                self.kept.take_down(&key, None).await.map(|gone| gone.map(|it| it.key))
+            } else {
+                Ok(None)
+            }
+        });
+        let (mut gone, mut errors) = (Vec::new(), Vec::new());
+        for outcome in join_all(each).await {
+            match outcome {
+                Ok(key) => gone.extend(key),
+                Err(error) => errors.push(error),
+            }
+        }
+        let chain = self.chain().await?;
+        let failures = chain.gc(self.name.as_str(), valid, self.settings.bounds.gc).await;
+        errors.extend(failures.into_iter().map(Error::Delegate));
+        Error::collect(errors).map_or(Ok(gone), Err)
+    }
+
+    async fn able(&self) -> Result<(), Error> {
+        if let Some(missing) = chain::missing(&self.settings.list, &self.settings.plugin_dirs) {
+            // Another one may come in its place, with other versions.
+            self.version.set(None);
+            return Err(missing.into());
+        }
+        Ok(self.chain().await?.status(self.name.as_str(), self.settings.bounds.status).await?)
+    }
+}
+
+/// The old result when the ADD is the one that was answered with it.
+fn same_again(known: &Attachment, asked: &Attachment) -> Option<AddResult> {
+    let (Some(old), Some(new)) = (&known.delegated, &asked.delegated) else { return None };
+    let called = |it: &Delegated| Delegated { result: String::new(), ..it.clone() };
+    let same = known.state == State::Ready
+        && known.netns_id.is_some()
+        && known.netns_id == asked.netns_id
+        && called(old) == called(new);
+    known.result.clone().filter(|_| same)
+}
+
+/// Keeps the result: as the plugin gave it for the next calls, and what people want to see of it.
+fn keep_result(record: &mut Attachment, text: String, result: &AddResult) {
+    record.addresses = result.ips.iter().map(|ip| ip.address).collect();
+    record.gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
+    let inside = result.interfaces.iter().find(|interface| interface.sandbox.is_some());
+    record.mac = inside.and_then(|it| it.mac.as_deref()?.parse::<MacAddr>().ok());
+    record.mtu = inside.and_then(|it| it.mtu);
+    record.result = Some(result.clone());
+    if let Some(delegated) = &mut record.delegated {
+        delegated.result = text;
+    }
+}
+
+/// Takes an attachment down within the bound of the answer; what takes longer, or fails, goes on later. `fresh`
+/// is the record for an attachment that is not known: somebody else added it, and its DEL must not be lost.
+pub(super) async fn delete(
+    kept: &Rc<Kept>,
+    request: DelRequest,
+    fresh: Option<Attachment>,
+    bound: std::time::Duration,
+) -> Result<Option<Attachment>, Error> {
+    let on_disk = Rc::new(Cell::new(false));
+    let work = tokio::task::spawn_local({
+        let (kept, on_disk) = (Rc::clone(kept), Rc::clone(&on_disk));
+        async move {
+            let _turn = kept.queue.turn(&request.key).await;
+            if !kept.matches(&request.key, request.only) {
+                return Ok(None);
+            }
+            match (kept.get(&request.key), fresh) {
+                (None, None) => return Ok(None),
+                (None, Some(fresh)) => kept.put(fresh).await?,
+                (Some(record), _) if record.state == State::Deleting => {}
+                (Some(record), _) => kept.put(Attachment { state: State::Deleting, ..record }).await?,
+            }
+            on_disk.set(true);
+            kept.take_down(&request.key, request.netns.as_ref()).await
+        }
+    });
+    match tokio::time::timeout(bound, work).await {
+        Ok(Ok(Ok(attachment))) => Ok(attachment),
+        // It failed, was told, and is tried again; or it has not ended yet.
+        _ if on_disk.get() => Ok(None),
+        Ok(Ok(Err(error))) => Err(error),
+        Ok(Err(error)) => Err(Error::Lost(error.to_string())),
+        Err(_) => Err(Error::Busy),
+    }
+}
+
+impl Driver for Delegate {
+    fn prepare(&self) -> Answer<'_, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn reconcile(&self, _: Vec<Attachment>) -> Answer<'_, Result<Reconciled, Error>> {
+        let kept = self.kept.count(&self.name);
+        Box::pin(async move { Ok(Reconciled { kept, ..Reconciled::default() }) })
+    }
+
+    fn add(&self, request: AddRequest) -> Answer<'_, Result<Added, Error>> {
+        Box::pin(self.attach(request))
+    }
+
+    fn del(&self, request: DelRequest) -> Answer<'_, Result<Option<Attachment>, Error>> {
+        Box::pin(self.delete(request))
+    }
+
+    fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>> {
+        Box::pin(self.compare(request))
+    }
+
+    fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>> {
+        Box::pin(self.collect_garbage(valid))
+    }
+
+    fn status(&self) -> Answer<'_, Result<(), Error>> {
+        Box::pin(self.able())
+    }
+
+    fn changed<'a>(&'a self, _: &'a Change) -> Answer<'a, Fate> {
+        Box::pin(async { Fate::NotOurs })
+    }
+
+    fn retry(&self) -> Answer<'_, usize> {
+        let left = self.kept.failing(&self.name);
+        Box::pin(async move { left })
+    }
+
+    fn rules(&self) -> Option<NetworkRules> {
+        None
+    }
+
+    fn port_maps(&self) -> Vec<PortMap> {
+        Vec::new()
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            driver: "delegate",
+            bridge: String::new(),
+            mtu: 0,
+            ranges: Vec::new(),
+            attachments: self.kept.count(&self.name),
+            unable: None,
+        }
+    }
+
+    fn attachments(&self) -> Vec<Attachment> {
+        self.kept.all().into_iter().filter(|record| record.key.network == self.name).collect()
+    }
+}
