@@ -7,6 +7,7 @@
 mod support;
 mod node {
     pub mod boots;
+    pub mod delegate;
     pub mod exhaustion;
     pub mod faults;
     pub mod gate;
@@ -60,6 +61,9 @@ fn main() -> ExitCode {
         pods::a_runtime_started_first_follows_every_start_and_stop_within_a_second,
         pods::a_runtime_stays_ready_through_ten_restarts,
         pods::a_conf_that_is_a_list_is_loaded_as_well,
+        delegate::addresses_leak_at_a_power_cut_without_hostcni_and_never_with_it,
+        delegate::a_runtimes_pods_have_the_network_of_the_plugins_and_leave_nothing,
+        delegate::an_outer_daemon_that_comes_late_goes_and_comes_back_gates_the_conf,
     ];
     libtest_mimic::run(&arguments, cases).exit_code()
 }

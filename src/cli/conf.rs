@@ -4,7 +4,7 @@
 //! and say what they did in the journal. What decides is in functions that take the answers of server and
 //! systemd as arguments; only [`run`] asks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> ExitCode {
             Outcome::Failed
         }
         (Verb::Place(args), Ok(settings)) => {
-            let ready = if args.force { Ok(()) } else { ask_server(&settings.paths.socket) };
+            let ready = if args.force { Ok(Lacks::new()) } else { ask_server(&settings.paths.socket) };
             place(&settings, &ledger, ready)
         }
         (Verb::Show(args), Ok(settings)) => show(args, &settings, &ledger),
@@ -99,28 +99,40 @@ pub fn run(args: &Args) -> ExitCode {
     ExitCode::from(outcome as u8)
 }
 
+/// What networks lack that they stand on, by their names: these get no conf yet.
+type Lacks = BTreeMap<String, String>;
+
 /// `Ok` when the server says that it is ready, else why not.
-fn ask_server(socket: &Path) -> Result<(), String> {
+fn ask_server(socket: &Path) -> Result<Lacks, String> {
     let deadline = Instant::now() + STATUS_BOUND;
     let unreachable = |error: &dyn std::fmt::Display| format!("no answer from the server: {error}");
     let mut client = Client::connect(socket, deadline).map_err(|error| unreachable(&error))?;
     let status = client.status(deadline).map_err(|error| unreachable(&error))?;
     if status.ready {
-        Ok(())
+        let lacking = status.networks.into_iter().filter(|network| !network.lacks.is_empty());
+        Ok(lacking.map(|network| (network.name, network.lacks)).collect())
     } else {
         Err(format!("the server is not ready: {} {}", status.state, status.step))
     }
 }
 
-fn place(settings: &Settings, ledger: &Ledger, ready: Result<(), String>) -> Outcome {
-    if let Err(why) = ready {
-        for network in &settings.networks {
-            emit(&Event::ConfRefused { path: &network.conf.path, why: &why });
+fn place(settings: &Settings, ledger: &Ledger, ready: Result<Lacks, String>) -> Outcome {
+    let lacks = match ready {
+        Ok(lacks) => lacks,
+        Err(why) => {
+            for network in &settings.networks {
+                emit(&Event::ConfRefused { path: &network.conf.path, why: &why });
+            }
+            return Outcome::NotReady;
         }
-        return Outcome::NotReady;
-    }
+    };
     let mut outcome = Outcome::Done;
     for network in &settings.networks {
+        // The server places it when it is time.
+        if let Some(why) = lacks.get(network.name.as_str()) {
+            emit(&Event::ConfRefused { path: &network.conf.path, why });
+            continue;
+        }
         if !place_one(network, settings, ledger) {
             outcome = Outcome::Failed;
         }

@@ -46,7 +46,11 @@ fn render(status: &StatusReply, socket: &Socket, now: SystemTime) -> String {
         } else {
             format!(", unable to add: {}", network.reason)
         };
-        lines.push(("Network", format!("{} ({} {}){unable}", network.name, network.driver, network.bridge)));
+        let made_of = format!("{} {}", network.driver, network.bridge);
+        lines.push(("Network", format!("{} ({}){unable}", network.name, made_of.trim_end())));
+        if !network.lacks.is_empty() {
+            lines.push(("  Waits for", network.lacks.clone()));
+        }
         lines.push(("  Conf", format!("{} ({})", network.conf.path, conf_words(&network.conf))));
         lines.push(("  Attachments", network.attachments.to_string()));
     }

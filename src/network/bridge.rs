@@ -539,6 +539,10 @@ impl Driver for Bridge {
         Box::pin(self.collect_garbage(valid))
     }
 
+    fn stands(&self) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn status(&self) -> Answer<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }

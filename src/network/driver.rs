@@ -180,7 +180,9 @@ pub trait Driver {
     fn check(&self, request: CheckRequest) -> Answer<'_, Result<(), Error>>;
     /// Removes every attachment that is not listed, unless its ADD came after the call; says which.
     fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>>;
-    /// Whether what the network stands on is there.
+    /// Whether the plugins that the network is made of are there and fit together.
+    fn stands(&self) -> Answer<'_, Result<(), Error>>;
+    /// Whether they say that they are able to serve.
     fn status(&self) -> Answer<'_, Result<(), Error>>;
     /// A link of the node went away or changed.
     fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate>;

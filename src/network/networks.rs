@@ -214,9 +214,10 @@ impl Networks {
         self.kept.sweep()
     }
 
-    /// Whether what the network stands on is there; the error if not.
-    pub async fn status(&self, name: &NetworkName) -> Result<(), Error> {
-        self.driver(name).ok_or_else(|| Error::UnknownNetwork(name.to_string()))?.status().await
+    /// Whether the plugins that the network is made of are there and, when `asked`, say that they are able.
+    pub async fn stands(&self, name: &NetworkName, asked: bool) -> Result<(), Error> {
+        let driver = self.driver(name).ok_or_else(|| Error::UnknownNetwork(name.to_string()))?;
+        if asked { driver.status().await } else { driver.stands().await }
     }
 
     /// Whether the network can add a pod now; the reason if not.

@@ -152,7 +152,7 @@ fn settled(node: &Node, path: &Path) {
 
 fn look(node: &Node, repairs: &mut Repairs) {
     let settings = node.settings();
-    for network in &settings.networks {
+    for network in settings.networks.iter().filter(|it| !node.lacks.borrow().contains_key(&it.name)) {
         let path = &network.conf.path;
         let content = netconf::render(network, &settings);
         match netconf::inspect(path, &content, &node.ledger) {

@@ -82,7 +82,7 @@ fn decode(call: Invoke) -> Result<Request, cni::Error> {
 async fn admit(node: &Rc<Node>, request: &Request, started: Instant) -> Result<bool, cni::Error> {
     let settings = node.settings();
     if request.command == Command::Status {
-        return status(node, request).map(|()| true);
+        return status(node, request).await.map(|()| true);
     }
     let bound = settings.bounds.for_command(request.command).saturating_sub(started.elapsed());
     if node.readiness.ready_within(bound).await {
@@ -104,23 +104,37 @@ fn starting(node: &Node) -> String {
     }
 }
 
-/// STATUS: 50 unless ready and the network's conf can be kept, 51 when ready but unable to add.
-fn status(node: &Node, request: &Request) -> Result<(), cni::Error> {
+/// STATUS: 50 unless ready and the network has all it needs, 51 when ready but unable to add.
+async fn status(node: &Node, request: &Request) -> Result<(), cni::Error> {
     if node.readiness.phase() != Phase::Ready {
         let text = format!("hostcni is not ready: {}", starting(node));
         return Err(cni::Error::new(ErrorCode::NotAvailable, text));
     }
-    let settings = node.settings();
-    let network = settings.networks.iter().find(|network| network.name == request.conf.name);
-    let trouble = node.conf_trouble.borrow();
-    if let Some(trouble) = network.and_then(|network| trouble.get(&network.conf.path)) {
-        // A runtime that has read the conf would call the node ready, and after its restart not any more.
-        let text = format!("the network configuration is {}: {}", trouble.state, trouble.why);
-        return Err(cni::Error::new(ErrorCode::NotAvailable, text));
+    let name = &request.conf.name;
+    if let Some(why) = lacking(node, name) {
+        return Err(cni::Error::new(ErrorCode::NotAvailable, why));
     }
-    node.networks
-        .able(&request.conf.name)
-        .map_err(|reason| cni::Error::new(ErrorCode::LimitedConnectivity, reason))
+    node.networks.able(name).map_err(|reason| cni::Error::new(ErrorCode::LimitedConnectivity, reason))?;
+    node.networks.stands(name, true).await.map_err(|error| {
+        let code = match error.code() {
+            code @ (ErrorCode::NotAvailable | ErrorCode::LimitedConnectivity) => code,
+            _ => ErrorCode::NotAvailable,
+        };
+        cni::Error::new(code, error.to_string())
+    })
+}
+
+/// What the network stands on and lacks, or why its conf cannot be kept: a runtime that has read the conf would call
+/// the node ready, and after its restart not any more.
+fn lacking(node: &Node, name: &NetworkName) -> Option<String> {
+    if let Some(lacks) = node.lacks.borrow().get(name) {
+        return Some(format!("network {name} waits: {lacks}"));
+    }
+    let settings = node.settings();
+    let network = settings.networks.iter().find(|network| network.name == *name)?;
+    let troubles = node.conf_trouble.borrow();
+    let trouble = troubles.get(&network.conf.path)?;
+    Some(format!("the network configuration is {}: {}", trouble.state, trouble.why))
 }
 
 async fn execute(

@@ -1,15 +1,17 @@
 //! While the server is ready: follows the kernel's events, repairs what others remove, frees the leases of
 //! pods whose namespace went without a DEL, and carries out DELs that were left on disk.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::attachment::SpooledDel;
 use crate::datapath::Change;
 use crate::network::Fate;
-use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
+use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
 
 use super::Phase;
 use super::node::Node;
@@ -109,6 +111,25 @@ async fn repair(node: &Rc<Node>) {
         journal::emit(&Event::Repaired { what: &what });
         node.tell("repaired", &[("what", what.clone())]);
     }
+}
+
+/// How long a start waits for the deletions of what an earlier boot left; the rest goes on meanwhile.
+const SWEEP: Duration = Duration::from_secs(20);
+
+/// Has everything taken down that other plugins made in an earlier boot, or did not finish.
+pub async fn sweep(node: &Rc<Node>) {
+    let begun = node.networks.sweep();
+    let count = begun.len();
+    if count == 0 {
+        return;
+    }
+    let left = Cell::new(count);
+    let each = begun.into_iter().map(|one| async {
+        let _ = one.await;
+        left.set(left.get() - 1);
+    });
+    let _ = tokio::time::timeout(SWEEP, join_all(each)).await;
+    journal::emit(&Event::Behind(Behind::BootSwept { count, left: left.get() }));
 }
 
 /// Carries out what is in the spool; what fails stays there.

@@ -5,6 +5,7 @@
 //! is said only when requests can be carried out. The states are those of `docs/lifecycle.dot`.
 
 mod accept;
+mod behind;
 mod guard;
 mod health;
 mod invoke;

@@ -18,6 +18,7 @@ use crate::settings::{NetworkSettings, Settings};
 use crate::systemd::notify;
 use crate::wire::{AttachmentInfo, ConfStatus, MonitorEvent, NetworkStatus, RangeStatus, StatusReply};
 
+use super::behind::Lacks;
 use super::guard::Trouble;
 use super::{Phase, Readiness};
 
@@ -48,6 +49,8 @@ pub struct Node {
     pub was_foreign: RefCell<HashSet<PathBuf>>,
     /// Confs that are not as they should be, and why.
     pub conf_trouble: RefCell<HashMap<PathBuf, Trouble>>,
+    /// Networks that lack what they stand on: they have no conf.
+    pub lacks: RefCell<Lacks>,
     /// Live events.
     pub events: broadcast::Sender<MonitorEvent>,
     /// Ends the accept loop and every idle connection.
@@ -71,6 +74,7 @@ impl Node {
             last_error: RefCell::default(),
             was_foreign: RefCell::default(),
             conf_trouble: RefCell::default(),
+            lacks: RefCell::default(),
             events: broadcast::Sender::new(MONITOR_BACKLOG),
             stop: CancellationToken::new(),
             sessions: TaskTracker::new(),
@@ -145,7 +149,9 @@ impl Node {
     fn network_status(&self, network: &NetworkSettings, settings: &Settings) -> NetworkStatus {
         let report = self.networks.reports().into_iter().find(|(name, _)| *name == network.name);
         let conf = self.conf_status(network, settings);
-        let mut status = NetworkStatus { name: network.name.to_string(), conf, ..NetworkStatus::default() };
+        let lacks = self.lacks.borrow().get(&network.name).cloned().unwrap_or_default();
+        let mut status =
+            NetworkStatus { name: network.name.to_string(), conf, lacks, ..NetworkStatus::default() };
         if let Some((_, report)) = report {
             report.driver.clone_into(&mut status.driver);
             status.bridge = report.bridge;

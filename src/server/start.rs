@@ -20,7 +20,7 @@ use crate::systemd::{activation, boot, notify};
 use crate::wire::service::Listener;
 
 use super::node::Node;
-use super::{Phase, accept, guard, health, maintain, notices, reload};
+use super::{Phase, accept, behind, guard, health, maintain, notices, reload};
 
 /// How the server is started.
 #[derive(Debug, Clone)]
@@ -70,7 +70,10 @@ fn configure(options: &Options) -> Result<(), ServeError> {
         .enable_all()
         .build()
         .map_err(ServeError::at("runtime"))?;
-    LocalSet::new().block_on(&runtime, run(options, settings, socket))
+    let outcome = LocalSet::new().block_on(&runtime, run(options, settings, socket));
+    // Not waiting for a plugin that hangs: it ends with its thread, and the next start does its work again.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// The socket from systemd, or one of our own for development.
@@ -121,9 +124,11 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
         tokio::task::spawn_local(guard::grace(Rc::clone(&node)));
         tokio::task::spawn_local(guard::run(Rc::clone(&node)));
     }
+    let gates = options.listen.is_none();
+    tokio::task::spawn_local(behind::run(Rc::clone(&node), gates));
 
     let started = tokio::select! {
-        started = become_ready(&node, loaded.attachments, begun) => Some(started),
+        started = become_ready(&node, loaded.attachments, begun, gates) => Some(started),
         () = signals.stop() => None,
     };
     if let Some(started) = started {
@@ -139,6 +144,7 @@ async fn become_ready(
     node: &Rc<Node>,
     records: Vec<crate::attachment::Attachment>,
     started: Instant,
+    gates: bool,
 ) -> Result<(), ServeError> {
     node.readiness.at("making bridges and addresses");
     fail_at("bridge").await?;
@@ -149,6 +155,12 @@ async fn become_ready(
     node.readiness.at("loading the nftables table");
     fail_at("nftables").await?;
     node.networks.apply_rules().await.map_err(ServeError::at("nftables"))?;
+    node.readiness.at("looking at what the networks stand on");
+    fail_at("behind").await?;
+    behind::wait(node, gates).await;
+    node.readiness.at("taking down what an earlier boot left");
+    fail_at("sweep").await?;
+    maintain::sweep(node).await;
     node.readiness.at("carrying out spooled DELs");
     fail_at("spool").await?;
     maintain::spooled(node).await;

@@ -105,6 +105,8 @@ pub struct NetworkStatus {
     pub reason: String,
     /// The pods' MTU in bytes.
     pub mtu: u32,
+    /// What the network stands on and lacks: then it has no conf. Empty when nothing lacks.
+    pub lacks: String,
 }
 
 /// A network's conf.

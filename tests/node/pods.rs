@@ -127,7 +127,7 @@ pub fn a_conf_that_is_a_list_is_loaded_as_well(node: &mut Node) {
 }
 
 /// A container in the foreground of a `ctr run --cni`, running when this returns.
-fn container(node: &Node, name: &str) -> Running {
+pub(super) fn container(node: &Node, name: &str) -> Running {
     let running = node.start(&format!(
         "ctr run --rm --cni --runc-binary /usr/local/bin/crun-node --rootfs /srv/pod {name} /bin/sleep 1000"
     ));

@@ -19,6 +19,7 @@ pub struct Server {
     pub directory: tempfile::TempDir,
     pub child: Child,
     pub config: Value,
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -29,31 +30,32 @@ impl Server {
 
     /// A network with the given keys.
     pub fn with(network: &str) -> Self {
+        Self::with_environment(network, &[])
+    }
+
+    /// The same, with variables set for every process of the server.
+    pub fn with_environment(network: &str, environment: &[(&'static str, String)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let node = Namespace::new();
         let at = |name: &str| directory.path().join(name).display().to_string();
-        let settings = format!(
-            "[paths]\nsocket = \"{}\"\nstate_dir = \"{}\"\nspool_dir = \"{}\"\n\n[[network]]\nname = \"test\"\n{network}\n",
-            at("cni.sock"),
-            at("attachments"),
-            at("spool")
-        );
-        fs::create_dir_all(directory.path().join("etc/hostcni")).expect("below a directory of our own");
-        fs::write(directory.path().join("etc/hostcni/config.toml"), settings)
-            .expect("below a directory of our own");
+        configure(&directory, network);
         let config = json!({
             "cniVersion": "1.1.0", "name": "test", "type": "hostcni",
             "socket": at("cni.sock"), "spool": at("spool"),
             "bounds": {"add": 20, "del": 20, "check": 10, "status": 2, "gc": 20},
             "capabilities": {"ips": true, "mac": true},
         });
-        let child = Self::start(&node, &directory);
-        let server = Self { node, directory, child, config };
+        let child = Self::start(&node, &directory, environment);
+        let server = Self { node, directory, child, config, environment: environment.to_vec() };
         server.wait_ready();
         server
     }
 
-    fn start(node: &Namespace, directory: &tempfile::TempDir) -> Child {
+    fn start(
+        node: &Namespace,
+        directory: &tempfile::TempDir,
+        environment: &[(&'static str, String)],
+    ) -> Child {
         let log = fs::File::options().create(true).append(true).open(directory.path().join("log"));
         node.command(HOSTCNI)
             .args(["serve", "--listen"])
@@ -61,6 +63,7 @@ impl Server {
             .arg("--root")
             .arg(directory.path())
             .env("MALLOC_ARENA_MAX", "1") // as in the unit
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(log.expect("below a directory of our own"))
             .spawn()
@@ -132,7 +135,17 @@ impl Server {
 
     /// The record files.
     pub fn attachments(&self) -> Vec<PathBuf> {
-        let directory = fs::read_dir(self.directory.path().join("attachments")).expect("the server made it");
+        self.files("attachments")
+    }
+
+    /// The record files of what other plugins made.
+    pub fn delegated(&self) -> Vec<PathBuf> {
+        self.files("delegated")
+    }
+
+    /// The files of one of its directories; none where it has not been made.
+    pub fn files(&self, directory: &str) -> Vec<PathBuf> {
+        let directory = fs::read_dir(self.directory.path().join(directory)).into_iter().flatten();
         directory.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()).collect()
     }
 
@@ -161,6 +174,11 @@ impl Server {
         ranges.iter().map(|range| range["used"].as_u64().expect("a number")).collect()
     }
 
+    /// Gives the network other keys, from the next start on.
+    pub fn configure(&self, network: &str) {
+        configure(&self.directory, network);
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -169,9 +187,25 @@ impl Server {
 
     /// A new process on the same files.
     pub fn start_again(&mut self) {
-        self.child = Self::start(&self.node, &self.directory);
+        self.child = Self::start(&self.node, &self.directory, &self.environment);
         self.wait_ready();
     }
+}
+
+fn configure(directory: &tempfile::TempDir, network: &str) {
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let settings = format!(
+        "[paths]\nsocket = \"{}\"\nstate_dir = \"{}\"\nspool_dir = \"{}\"\n\
+         delegated_dir = \"{}\"\nnetns_dir = \"{}\"\n\n[[network]]\nname = \"test\"\n{network}\n",
+        at("cni.sock"),
+        at("attachments"),
+        at("spool"),
+        at("delegated"),
+        at("netns")
+    );
+    fs::create_dir_all(directory.path().join("etc/hostcni")).expect("below a directory of our own");
+    fs::write(directory.path().join("etc/hostcni/config.toml"), settings)
+        .expect("below a directory of our own");
 }
 
 impl Drop for Server {

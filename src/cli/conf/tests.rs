@@ -48,8 +48,20 @@ fn nothing_is_placed_while_the_server_is_not_ready() {
     let settings = node.settings("80-pods.conf", "");
     assert_eq!(place(&settings, &node.ledger, Err("not yet".to_owned())), Outcome::NotReady);
     assert!(!node.path("80-pods.conf").exists());
-    assert_eq!(place(&settings, &node.ledger, Ok(())), Outcome::Done);
-    assert_eq!(place(&settings, &node.ledger, Ok(())), Outcome::Done);
+    assert_eq!(place(&settings, &node.ledger, Ok(Lacks::new())), Outcome::Done);
+    assert_eq!(place(&settings, &node.ledger, Ok(Lacks::new())), Outcome::Done);
+    assert!(node.path("80-pods.conf").exists());
+}
+
+#[test]
+fn a_network_that_lacks_what_it_stands_on_gets_no_conf() {
+    let node = Node::new();
+    let settings = node.settings("80-pods.conf", "");
+    let lacks = Lacks::from([("pods".to_owned(), "no file /run/x".to_owned())]);
+    assert_eq!(place(&settings, &node.ledger, Ok(lacks)), Outcome::Done);
+    assert!(!node.path("80-pods.conf").exists());
+    let lacks = Lacks::from([("other".to_owned(), "no file /run/x".to_owned())]);
+    assert_eq!(place(&settings, &node.ledger, Ok(lacks)), Outcome::Done);
     assert!(node.path("80-pods.conf").exists());
 }
 
@@ -65,7 +77,7 @@ fn a_planned_restart_keeps_the_conf_and_everything_else_takes_it_away() {
     for pending in others {
         let node = Node::new();
         let settings = node.settings("80-pods.conf", "");
-        place(&settings, &node.ledger, Ok(()));
+        place(&settings, &node.ledger, Ok(Lacks::new()));
         assert_eq!(node.remove(Some(&settings), PendingJob::Restart), Outcome::Done);
         assert!(node.path("80-pods.conf").exists());
         assert_eq!(node.remove(Some(&settings), pending.clone()), Outcome::Done);
@@ -77,7 +89,7 @@ fn a_planned_restart_keeps_the_conf_and_everything_else_takes_it_away() {
 fn the_strict_reading_removes_it_in_a_restart_too() {
     let node = Node::new();
     let settings = node.settings("80-pods.conf", "conf.restart = \"remove\"");
-    place(&settings, &node.ledger, Ok(()));
+    place(&settings, &node.ledger, Ok(Lacks::new()));
     let never_asked = || panic!("systemd need not be asked");
     let args = RemoveArgs { boot: false, force: false };
     assert_eq!(node.remove_with(&args, Some(&settings), never_asked), Outcome::Done);
@@ -87,7 +99,7 @@ fn the_strict_reading_removes_it_in_a_restart_too() {
 #[test]
 fn a_faulty_configuration_removes_by_the_ledger_even_in_a_restart() {
     let node = Node::new();
-    place(&node.settings("80-pods.conf", ""), &node.ledger, Ok(()));
+    place(&node.settings("80-pods.conf", ""), &node.ledger, Ok(Lacks::new()));
     // One that the ledger lost is found by its mark in the default directory.
     std::fs::write(node.path("90-lost.conf"), "{\"io.hostcni.managed\": \"yes\"}").unwrap();
     assert_eq!(node.remove(None, PendingJob::Restart), Outcome::Done);
@@ -99,7 +111,7 @@ fn boot_and_force_remove_without_asking_systemd() {
     for (boot, force) in [(true, false), (false, true)] {
         let node = Node::new();
         let settings = node.settings("80-pods.conf", "");
-        place(&settings, &node.ledger, Ok(()));
+        place(&settings, &node.ledger, Ok(Lacks::new()));
         let args = RemoveArgs { boot, force };
         let outcome = node.remove_with(&args, Some(&settings), || panic!("systemd need not be asked"));
         assert_eq!(outcome, Outcome::Done);
@@ -110,12 +122,12 @@ fn boot_and_force_remove_without_asking_systemd() {
 #[test]
 fn a_conf_whose_path_was_changed_goes_once_the_new_one_is_there() {
     let node = Node::new();
-    place(&node.settings("70-old.conf", ""), &node.ledger, Ok(()));
+    place(&node.settings("70-old.conf", ""), &node.ledger, Ok(Lacks::new()));
     let settings = node.settings("80-new.conflist", "");
     assert_eq!(node.remove(Some(&settings), PendingJob::Restart), Outcome::Done);
     assert!(!node.path("70-old.conf").exists(), "nothing keeps a conf that no network has");
-    place(&node.settings("70-old.conf", ""), &node.ledger, Ok(()));
-    assert_eq!(place(&node.settings("80-new.conflist", ""), &node.ledger, Ok(())), Outcome::Done);
+    place(&node.settings("70-old.conf", ""), &node.ledger, Ok(Lacks::new()));
+    assert_eq!(place(&node.settings("80-new.conflist", ""), &node.ledger, Ok(Lacks::new())), Outcome::Done);
     assert!(node.path("80-new.conflist").exists() && !node.path("70-old.conf").exists());
 }
 
@@ -126,7 +138,7 @@ fn a_foreign_file_fails_the_start_or_is_waited_for_and_stays_in_any_case() {
         let settings = node.settings("80-pods.conf", &format!("conf.foreign = \"{policy}\""));
         std::fs::create_dir_all(node.path("")).unwrap();
         std::fs::write(node.path("80-pods.conf"), "{\"type\": \"calico\"}").unwrap();
-        assert_eq!(place(&settings, &node.ledger, Ok(())), expected);
+        assert_eq!(place(&settings, &node.ledger, Ok(Lacks::new())), expected);
         for pending in [PendingJob::Restart, PendingJob::Stop] {
             assert_eq!(node.remove(Some(&settings), pending), Outcome::Done);
         }

@@ -221,13 +221,18 @@ impl Delegate {
         Error::collect(errors).map_or(Ok(gone), Err)
     }
 
-    async fn able(&self) -> Result<(), Error> {
+    async fn ready_chain(&self) -> Result<Chain, Error> {
         if let Some(missing) = chain::missing(&self.settings.list, &self.settings.plugin_dirs) {
             // Another one may come in its place, with other versions.
             self.version.set(None);
             return Err(missing.into());
         }
-        Ok(self.chain().await?.status(self.name.as_str(), self.settings.bounds.status).await?)
+        Ok(self.chain().await?)
+    }
+
+    async fn able(&self) -> Result<(), Error> {
+        let chain = self.ready_chain().await?;
+        Ok(chain.status(self.name.as_str(), self.settings.bounds.status).await?)
     }
 }
 
@@ -315,6 +320,10 @@ impl Driver for Delegate {
 
     fn gc<'a>(&'a self, valid: &'a [ValidAttachment]) -> Answer<'a, Result<Vec<AttachmentKey>, Error>> {
         Box::pin(self.collect_garbage(valid))
+    }
+
+    fn stands(&self) -> Answer<'_, Result<(), Error>> {
+        Box::pin(async { self.ready_chain().await.map(drop) })
     }
 
     fn status(&self) -> Answer<'_, Result<(), Error>> {
