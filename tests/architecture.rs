@@ -17,7 +17,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plugin", &["cni", "wire", "attachment", "systemd", "datapath"]),
     ("network", &["cni", "ipam", "attachment", "datapath", "settings"]),
     ("server", &["cni", "attachment", "datapath", "network", "netconf", "settings", "systemd", "wire"]),
-    ("cli", &["cni", "attachment", "netconf", "plugin", "server", "settings", "systemd", "wire"]),
+    (
+        "cli",
+        &[
+            "cni",
+            "ipam",
+            "attachment",
+            "datapath",
+            "netconf",
+            "plugin",
+            "server",
+            "settings",
+            "systemd",
+            "wire",
+        ],
+    ),
 ];
 
 /// Words that may stand only in the named places (prefixes of paths below `src/`).

@@ -10,6 +10,8 @@ mod chains;
 mod plugins;
 #[path = "net_delegate/faults.rs"]
 mod faults;
+#[path = "net_delegate/import.rs"]
+mod import;
 #[path = "net_delegate/lossless.rs"]
 mod lossless;
 #[path = "net_delegate/misbehaving.rs"]

@@ -87,6 +87,9 @@ pub struct Attachment {
     /// Host ports that lead to the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub port_mappings: Vec<PortMapping>,
+    /// Another plugin made it before hostcni came: there is no link of ours, and it lasts as long as its namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
     /// What other plugins were called with, where they made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated: Option<Box<Delegated>>,
@@ -113,6 +116,7 @@ impl Attachment {
             cni_version: CniVersion::CURRENT,
             result: None,
             port_mappings: Vec::new(),
+            imported: false,
             delegated: None,
             key,
         }

@@ -9,6 +9,7 @@ mod attachments;
 mod client;
 mod conf;
 mod config;
+mod import;
 mod monitor;
 mod serve;
 mod status;
@@ -38,6 +39,8 @@ enum Verb {
     WaitReady(wait_ready::Arguments),
     /// Place, remove or show the CNI network configuration file
     Conf(conf::Args),
+    /// Look for the addresses that host-local or openshift-sdn keeps, and take over from them
+    Import(import::Arguments),
     /// Check or show hostcni's own configuration
     #[command(subcommand)]
     Config(config::Verb),
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Monitor(arguments) => monitor::run(&arguments),
         Verb::WaitReady(arguments) => wait_ready::run(&arguments),
         Verb::Conf(arguments) => return conf::run(&arguments),
+        Verb::Import(arguments) => import::run(&arguments),
         Verb::Config(verb) => config::run(&verb),
     };
     match outcome {

@@ -1,7 +1,9 @@
 //! Network namespaces: opening, telling apart, entering and coming back.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 
 use super::error::{KernelError, Result};
+use super::socket::Socket;
+use super::{bridge, links};
 
 // linux/nsfs.h: _IO(0xb7, 0x3), the CLONE_NEW* flag of the namespace a descriptor stands for.
 nix::ioctl_none!(
@@ -26,6 +30,46 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     // A FIFO at that path must not make the open wait for a writer.
     let flags = nix::libc::O_CLOEXEC | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
+}
+
+/// Every network namespace that has a path, each once, but the calling thread's own: where it is mounted, or else
+/// by a process in it.
+pub fn all() -> io::Result<Vec<(PathBuf, (u64, u64), OwnedFd)>> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    // proc_pid_mountinfo(5): field 5 is the mount point, with blanks written out; after " - " comes the type.
+    let mounted = mounts.lines().filter(|line| line.contains(" - nsfs ") && line.contains(" net:["));
+    let mounted = mounted.filter_map(|line| line.split(' ').nth(4)).map(|path| path.replace("\\040", " "));
+    let processes = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path()).filter(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    });
+    let mut seen = vec![id(own()?)?];
+    let mut found = Vec::new();
+    for path in mounted.map(PathBuf::from).chain(processes.map(|path| path.join("ns/net"))) {
+        // What ends meanwhile is gone.
+        let Ok(opened) = open(&path) else { continue };
+        let Ok(id) = id(&opened) else { continue };
+        if is_netns(&opened) && !seen.contains(&id) {
+            seen.push(id);
+            found.push((path, id, opened));
+        }
+    }
+    Ok(found)
+}
+
+/// The addresses of all links of a namespace. Enters it on a thread of its own, which ends there.
+pub fn addresses(namespace: OwnedFd) -> Result<BTreeSet<IpAddr>> {
+    let look = move || {
+        let fail = |errno: Errno| KernelError::new(errno as i32, "enter", "a network namespace");
+        setns(&namespace, CloneFlags::CLONE_NEWNET).map_err(fail)?;
+        let mut socket = Socket::open()?;
+        let mut all = BTreeSet::new();
+        for link in links::all(&mut socket)? {
+            all.extend(bridge::addresses(&mut socket, link.index)?.iter().map(ipnet::IpNet::addr));
+        }
+        Ok(all)
+    };
+    let lost = || KernelError::message("look into", "a network namespace", "the thread for it has ended");
+    std::thread::spawn(look).join().map_err(|_| lost())?
 }
 
 /// A path by which another program reaches a namespace; a mount of its own goes when this is dropped.

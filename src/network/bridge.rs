@@ -468,14 +468,12 @@ impl Bridge {
     }
 
     async fn retry_deleting(&self) -> usize {
-        let deleting: Vec<AttachmentKey> = self
-            .table
-            .borrow()
-            .iter()
-            .filter(|it| it.state == State::Deleting)
-            .map(|it| it.key.clone())
-            .collect();
-        let again = self.take_down_all(deleting, |it| it.state == State::Deleting).await;
+        // No link of ours tells of the end of an imported pod: its namespace does.
+        let over =
+            |it: &Attachment| it.state == State::Deleting || (it.imported && !reconcile::lives_elsewhere(it));
+        let all: Vec<AttachmentKey> =
+            self.table.borrow().iter().filter(|it| over(it)).map(|it| it.key.clone()).collect();
+        let again = self.take_down_all(all, over).await;
         again.iter().filter(|(_, outcome)| outcome.is_err()).count()
     }
 }

@@ -4,11 +4,12 @@
 //! carries the attachment and its addresses, and the record is written again from it.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::SystemTime;
 
-use crate::attachment::{self, Attachment, State};
+use crate::attachment::{self, Attachment, NetnsId, State};
 use crate::cni::{AttachmentKey, CniVersion};
-use crate::datapath::Link;
+use crate::datapath::{Link, netns};
 
 use super::driver::Reconciled;
 use super::{Bridge, Error};
@@ -30,6 +31,7 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
                 done.kept += 1;
                 adopt(bridge, &link, &mut done).await;
             }
+            (State::Ready, None) if lives_elsewhere(&record) => done.kept += 1,
             (State::Ready, None) => {
                 done.freed += 1;
                 undo.push(record.key.clone());
@@ -54,6 +56,16 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
         }
     }
     Ok(done)
+}
+
+/// Whether another plugin made it and its namespace is still there.
+pub(super) fn lives_elsewhere(record: &Attachment) -> bool {
+    let Some(path) = record.netns.as_deref().filter(|_| record.imported) else { return false };
+    match netns::open(Path::new(path)) {
+        Ok(opened) => netns::id(opened).ok().map(NetnsId::of) == record.netns_id,
+        // Not to be seen from here, but there.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 fn addresses_of(record: &Attachment) -> Vec<std::net::IpAddr> {
