@@ -40,7 +40,7 @@ fn every_step_may_fail_wait_or_die_whatever_the_plugins_do() {
 fn round(step: &str, action: &str, add: &str, del: &str) {
     let what = format!("{step} {action}, ADD {add:?}, DEL {del:?}");
     let plugins = Plugins::new(&["one", "two"]);
-    let network = plugins.network("1.0.0", &json!([{"type": "one"}, {"type": "two"}]), "timeout = \"1s\"");
+    let network = plugins.network("1.0.0", &json!([{"type": "one"}, {"type": "two"}]), "timeout = \"5s\"");
     let fault = format!("{step}=1*return({action})->off");
     let mut server = Server::with_environment(&network, &[("FAILPOINTS", fault)]);
     server.environment.clear();

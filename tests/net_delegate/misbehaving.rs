@@ -15,7 +15,7 @@ const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
 #[test]
 fn each_misbehaviour_is_its_own_error() {
     let plugins = Plugins::new(&["odd"]);
-    let server = plugins.server("1.0.0", &json!([{"type": "odd"}]), "timeout = \"2s\"");
+    let server = plugins.server("1.0.0", &json!([{"type": "odd"}]), "timeout = \"6s\"");
     let pod = Namespace::new();
     for (mode, code, words) in [
         ("crash", 105, "ended by signal 11"),
@@ -144,7 +144,7 @@ fn what_a_network_stands_on_gates_it_each_time() {
     let plugins = Plugins::new(&["odd"]);
     let socket = plugins.path("db.sock");
     let more = format!(
-        "ready = {{ files = [\"{}\"], sockets = [\"{}\"], wait = \"1s\", grace = \"2s\" }}",
+        "ready = {{ files = [\"{}\"], sockets = [\"{}\"], wait = \"1s\", grace = \"6s\" }}",
         plugins.path("ready").display(),
         socket.display()
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::pods::{container, runtime};
+use super::pods::container;
 use super::product::*;
 use crate::support::cni::Call;
 use crate::support::cri::Pod;
