@@ -32,9 +32,12 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
 }
 
+/// A namespace that was found: a path to it, its device and inode, and itself.
+pub type Found = (PathBuf, (u64, u64), OwnedFd);
+
 /// Every network namespace that has a path, each once, but the calling thread's own: where it is mounted, or else
 /// by a process in it.
-pub fn all() -> io::Result<Vec<(PathBuf, (u64, u64), OwnedFd)>> {
+pub fn all() -> io::Result<Vec<Found>> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     // proc_pid_mountinfo(5): field 5 is the mount point, with blanks written out; after " - " comes the type.
     let mounted = mounts.lines().filter(|line| line.contains(" - nsfs ") && line.contains(" net:["));

@@ -63,7 +63,7 @@ impl Networks {
                 let driver: Rc<dyn Driver> = match &network.driver {
                     DriverSettings::Bridge(settings) => Rc::new(Bridge::new(
                         network.name.clone(),
-                        settings.clone(),
+                        settings.as_ref().clone(),
                         kernel.clone(),
                         Rc::clone(&store),
                     )?),

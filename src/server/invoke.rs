@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, PodIdentity, Request};
+use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, NetworkName, PodIdentity, Request};
 use crate::network::{DelRequest, Error, Only, Outcome};
 use crate::systemd::journal::{self, AttachmentFields, Event, PodFields};
 use crate::wire::{Invoke, InvokeReply};

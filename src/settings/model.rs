@@ -72,7 +72,7 @@ pub struct NetworkSettings {
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriverSettings {
     /// hostcni's own bridge.
-    Bridge(BridgeSettings),
+    Bridge(Box<BridgeSettings>),
     /// A chain of other CNI plugins.
     Delegate(Box<DelegateSettings>),
 }

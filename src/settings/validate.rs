@@ -75,7 +75,7 @@ fn network_settings(
     Some(NetworkSettings {
         name: input.name.get().clone(),
         driver: match input.driver.get() {
-            Driver::Bridge => DriverSettings::Bridge(bridge_settings(input, problems)),
+            Driver::Bridge => DriverSettings::Bridge(Box::new(bridge_settings(input, problems))),
             Driver::Delegate => {
                 DriverSettings::Delegate(Box::new(delegate::settings(input, bounds, problems)?))
             }

@@ -3,7 +3,6 @@
 mod host_local;
 mod judge;
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use super::{Exit, table};
 use crate::attachment::{Attachment, Delegated, NetnsId, State as Life, Store};
 use crate::cni::AttachmentKey;
 use crate::datapath::{netns, spawn};
-use crate::ipam::RangeSet;
-use crate::settings::{self, BridgeSettings, DriverSettings, NetworkSettings, Settings};
+use crate::ipam::{Range, RangeSet};
+use crate::settings::{self, DriverSettings, NetworkSettings, Settings};
 use crate::systemd::boot;
 use host_local::{Entry, Found};
 use judge::{Namespace, State};
@@ -95,7 +94,7 @@ fn namespaces() -> anyhow::Result<Vec<Namespace>> {
     let mut all = Vec::new();
     for (path, id, opened) in netns::all()? {
         // One that ends meanwhile has no addresses any more.
-        let addresses = netns::addresses(OwnedFd::from(opened)).unwrap_or_default();
+        let addresses = netns::addresses(opened).unwrap_or_default();
         all.push(Namespace { path, id, addresses });
     }
     Ok(all)
@@ -212,8 +211,8 @@ impl Report {
 /// The address with the prefix length of its subnet; other plugins have their own ideas of it.
 fn with_length(network: &NetworkSettings, entry: &Entry) -> Option<IpNet> {
     match &network.driver {
-        DriverSettings::Bridge(BridgeSettings { ranges, .. }) => {
-            let mut subnets = ranges.iter().flat_map(RangeSet::ranges).map(|range| range.subnet());
+        DriverSettings::Bridge(bridge) => {
+            let mut subnets = bridge.ranges.iter().flat_map(RangeSet::ranges).map(Range::subnet);
             let subnet = subnets.find(|subnet| subnet.contains(&entry.address))?;
             IpNet::new(entry.address, subnet.prefix_len()).ok()
         }
