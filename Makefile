@@ -1,6 +1,7 @@
 # hostcni. `make` builds; `make install` puts in place what the RPM ships; neither does anything else.
 #   make demo    boots a throw-away node and shows the main job       } each installs what it needs,
 #   make test    every test      make lint    every check             } as root, on Debian or Fedora
+#   make soak    the loops at their full length                       }
 #   make bench   ADD and DEL against Debian's bridge plugin           }
 #   make fuzz    every parser on random input, FUZZ_SECONDS (60) each }
 
@@ -29,7 +30,7 @@ node_tests := $(filter node%,$(targets))
 net_tests  := $(filter net_%,$(targets))
 unit_tests := $(filter-out $(node_tests) $(net_tests),$(targets))
 
-.PHONY: build install lint test test-build test-unit test-net test-node demo bench fuzz clean setup-build
+.PHONY: build install lint test test-build test-unit test-net test-node soak demo bench fuzz clean setup-build
 
 build:
 	$(CARGO) build $(flags) --profile $(PROFILE) --bin hostcni
@@ -65,6 +66,7 @@ test: setup-build setup-unit setup-net setup-node test-build
 
 test-build:
 	$(CARGO) test $(tests) --no-run
+	tests/support/older $(CARGO_TARGET_DIR)/tmp/older
 
 test-unit: setup-build setup-unit
 	$(CARGO) test $(tests) --lib --bins $(addprefix --test ,$(unit_tests))
@@ -75,6 +77,11 @@ test-net: setup-build setup-net
 test-node: setup-build setup-net setup-node
 	@tests/support/node-root >/dev/null
 	$(if $(node_tests),$(CARGO) test $(tests) $(addprefix --test ,$(node_tests)))
+
+# The loops at their full length.
+soak: setup-build setup-net setup-node test-build
+	@tests/support/node-root >/dev/null
+	HOSTCNI_SOAK=1 $(CARGO) test $(tests) --test node -- --nocapture under_load
 
 demo: setup-build setup-node build
 	tests/support/demo PROFILE=$(PROFILE)

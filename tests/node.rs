@@ -16,6 +16,7 @@ mod node {
     pub mod load;
     pub mod pods;
     mod product;
+    pub mod upgrade;
     pub mod waiting;
 }
 
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
         exhaustion::two_thousand_idle_and_slow_peers_keep_nobody_from_their_del,
         exhaustion::without_descriptors_requests_wait_and_are_served_when_there_are_some,
         load::restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing,
+        upgrade::an_older_build_is_replaced_under_load_and_comes_back,
+        upgrade::a_del_that_another_build_spooled_is_carried_out,
         faults::every_step_of_a_request_may_fail_wait_or_die,
         faults::every_step_of_the_service_may_fail_wait_or_die,
         guard::what_somebody_does_to_the_conf_is_undone_at_once_and_told,

@@ -15,7 +15,7 @@ use crate::support::observe::Place;
 use crate::support::wait::until;
 
 /// Runtimes that call at the same time.
-const CLIENTS: usize = 8;
+pub(super) const CLIENTS: usize = 8;
 
 /// How much is done: less in every run of the tests, all of it in `make soak`.
 struct Scale {
@@ -48,19 +48,7 @@ pub fn restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing(node: &mu
         [0, scale.standing / 2, scale.standing - 1].map(|pod| Pinging::from(node, &name(pod))).into();
 
     let load = Load::new(node, &config);
-    thread::scope(|scope| {
-        let load = &load;
-        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || load.run(client))).collect();
-        // Clients end also when this thread panics, or they would be waited for without end.
-        let ending = Ending(&load.end);
-        disturb(node, &mut cri, load, &scale);
-        drop(ending);
-        for client in clients {
-            if let Err(panic) = client.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    });
+    load.during(|| disturb(node, &mut cri, &load, &scale));
     until_active(node);
     let report = load.report();
     println!("{} pods stood; {report}", scale.standing);
@@ -73,8 +61,13 @@ pub fn restarts_kills_reloads_and_a_new_socket_under_load_lose_nothing(node: &mu
     for ping in pinging {
         ping.lost_none();
     }
-    each(&standing, |pod, result| {
-        let mut config: Value = serde_json::from_str(&config).expect("the conf is JSON");
+    leave(node, &config, &standing);
+}
+
+/// The pods that stood are as they were, and go.
+pub(super) fn leave(node: &Node, config: &str, standing: &[Value]) {
+    each(standing, |pod, result| {
+        let mut config: Value = serde_json::from_str(config).expect("the conf is JSON");
         config["prevResult"] = result.clone();
         Call::new("CHECK", &name(pod), &config.to_string()).send(node).result();
         Call::new("DEL", &name(pod), &config.to_string()).send(node).result();
@@ -109,7 +102,7 @@ fn disturb(node: &Node, cri: &mut Cri, load: &Load, scale: &Scale) {
 }
 
 /// Attaches so many pods that stay; their results.
-fn stand(node: &Node, config: &str, count: usize) -> Vec<Value> {
+pub(super) fn stand(node: &Node, config: &str, count: usize) -> Vec<Value> {
     let pods: Vec<usize> = (0..count).collect();
     let results = Mutex::new(vec![Value::Null; count]);
     each(&pods, |pod, _| {
@@ -120,12 +113,12 @@ fn stand(node: &Node, config: &str, count: usize) -> Vec<Value> {
     results.into_inner().unwrap()
 }
 
-fn name(pod: usize) -> String {
+pub(super) fn name(pod: usize) -> String {
     format!("standing-{pod}")
 }
 
 /// Some at a time.
-fn each<T: Sync>(list: &[T], work: impl Fn(usize, &T) + Sync) {
+pub(super) fn each<T: Sync>(list: &[T], work: impl Fn(usize, &T) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -156,7 +149,7 @@ struct Failure {
     said: String,
 }
 
-struct Load<'a> {
+pub(super) struct Load<'a> {
     node: &'a Node,
     config: &'a str,
     end: AtomicBool,
@@ -169,7 +162,7 @@ struct Load<'a> {
 const VERBS: [&str; 3] = ["ADD", "CHECK", "DEL"];
 
 impl<'a> Load<'a> {
-    fn new(node: &'a Node, config: &'a str) -> Self {
+    pub(super) fn new(node: &'a Node, config: &'a str) -> Self {
         Self {
             node,
             config,
@@ -178,6 +171,21 @@ impl<'a> Load<'a> {
             windows: Mutex::default(),
             failures: Mutex::default(),
         }
+    }
+
+    /// Does something while the clients work; they end also when it panics, or they would be waited for without end.
+    pub(super) fn during(&self, work: impl FnOnce()) {
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || self.run(client))).collect();
+            let ending = Ending(&self.end);
+            work();
+            drop(ending);
+            for client in clients {
+                if let Err(panic) = client.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
     }
 
     /// One runtime: its pod comes, is looked at and goes, over and over.
@@ -207,7 +215,7 @@ impl<'a> Load<'a> {
     }
 
     /// Waits until the clients have got further: every disturbance meets work.
-    fn goes_on(&self) {
+    pub(super) fn goes_on(&self) {
         let done = || self.calls.iter().map(|calls| calls.load(Ordering::Relaxed)).sum::<usize>();
         let before = done();
         until("the clients' next calls", || done() >= before + 3 * CLIENTS);
@@ -216,7 +224,7 @@ impl<'a> Load<'a> {
 
     /// How much was done. Only while the socket was replaced may a call have failed, and no DEL.
     #[track_caller]
-    fn report(&self) -> String {
+    pub(super) fn report(&self) -> String {
         let windows = self.windows.lock().unwrap();
         let failures = self.failures.lock().unwrap();
         for Failure { verb, began, ended, said } in failures.iter() {

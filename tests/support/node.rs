@@ -288,6 +288,12 @@ fn lower() -> &'static str {
     })
 }
 
+/// An earlier hostcni.
+pub fn older() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("older");
+    script("older", &[&directory.to_string_lossy()]).into()
+}
+
 fn script(name: &str, args: &[&str]) -> String {
     let output = Command::new(support(name)).args(args).stderr(Stdio::piped()).output();
     let output = output.expect("the script starts");
