@@ -1,6 +1,8 @@
 //! Every verb through the real plugin and a real server, in network namespaces, without systemd.
 
 mod support;
+#[path = "net_requests/races.rs"]
+mod races;
 
 use std::collections::HashSet;
 use std::fs;

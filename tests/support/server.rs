@@ -35,7 +35,9 @@ impl Server {
 
     /// The same, with variables set for every process of the server.
     pub fn with_environment(network: &str, environment: &[(&'static str, String)]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
+        // In memory, as `/run` is, where there is such a directory.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let directory = directory.expect("a directory can be made");
         let node = Namespace::new();
         let at = |name: &str| directory.path().join(name).display().to_string();
         configure(&directory, network);
