@@ -169,3 +169,28 @@ fn a_release_has_no_failpoints() {
     assert!(named("hostcni v") && named("tokio v"), "that is the tree: {tree}");
     assert!(!named("fail v") && !tree.contains("failpoints"), "{tree}");
 }
+
+/// A promise whose test was renamed or removed is only a sentence.
+#[test]
+fn every_test_that_a_document_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    let mut directories = vec![root.join("tests"), root.join("src")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("it is readable") {
+            let path = entry.expect("it is readable").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                code += &fs::read_to_string(path).expect("it is readable");
+            }
+        }
+    }
+    let text = fs::read_to_string(root.join("docs/reliability.md")).expect("it is readable");
+    let named = text.split('`').skip(1).step_by(2).filter(|name| name.len() > 20 && name.contains('_'));
+    let names: Vec<&str> =
+        named.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_')).collect();
+    assert!(names.len() > 30, "the names were found: {names:?}");
+    let missing: Vec<&&str> = names.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
