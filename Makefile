@@ -1,6 +1,7 @@
 # hostcni. `make` builds; `make install` puts in place what the RPM ships; neither does anything else.
 #   make demo    boots a throw-away node and shows the main job       } each installs what it needs,
 #   make test    every test      make lint    every check             } as root, on Debian or Fedora
+#   make rpm     the packages, from archives that make dist makes       }
 #   make soak    the loops at their full length                       }
 #   make bench   ADD and DEL against Debian's bridge plugin           }
 #   make fuzz    every parser on random input, FUZZ_SECONDS (60) each }
@@ -22,6 +23,8 @@ BUILT ?= $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/hos
 flags := --locked $(if $(FEATURES),--features $(FEATURES))
 tests := --locked --features failpoints
 
+dist  := $(CARGO_TARGET_DIR)/rpm
+
 # The node tests' Debian root is kept in $HOSTCNI_CACHE, or /var/cache/hostcni-test.
 
 # Targets of tests/ by what they need: node_* a booted node, net_* root and namespaces, the others nothing.
@@ -30,7 +33,7 @@ node_tests := $(filter node%,$(targets))
 net_tests  := $(filter net_%,$(targets))
 unit_tests := $(filter-out $(node_tests) $(net_tests),$(targets))
 
-.PHONY: build install lint test test-build test-unit test-net test-node soak demo bench fuzz clean setup-build
+.PHONY: build install dist rpm lint test test-build test-unit test-net test-node soak demo bench fuzz clean setup-build
 
 build:
 	$(CARGO) build $(flags) --profile $(PROFILE) --bin hostcni
@@ -52,16 +55,28 @@ install:
 	for file in $$(cd packaging/usr && find . -type f | cut -c3-); do \
 	  $(call place,0644,packaging/usr/$$file,$(PREFIX)/$$file) || exit 1; done
 
+	install -d $(DESTDIR)/etc/hostcni/config.d
+	test -e $(DESTDIR)/etc/hostcni/config.toml || \
+	  { $(call place,0644,packaging/etc/hostcni/config.toml,/etc/hostcni/config.toml); }
+
+# The two archives of the RPM. The same commit gives the same bytes.
+dist: setup-build
+	packaging/rpm/dist $(dist)
+
+# The packages are put below $(CARGO_TARGET_DIR)/rpm. RPMFLAGS="--without check", say, is for rpmbuild.
+rpm: setup-build setup-rpm dist
+	packaging/rpm/build $(dist) $(RPMFLAGS)
+
 lint: setup-build setup-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --features failpoints -- -D warnings
-	shellcheck -x -P SCRIPTDIR $$(grep -rlE '^#!/bin/(ba)?sh' .ci tests/support)
+	shellcheck -x -P SCRIPTDIR $$(grep -rlE '^#!/bin/(ba)?sh' .ci tests/support packaging)
 	tests/support/verify-units
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check licenses bans; fi
 
 # Everything is built before anything runs, so that no test waits for a compiler.
-test: setup-build setup-unit setup-net setup-node test-build
+test: setup-build setup-unit setup-net setup-node setup-rpm test-build
 	@$(MAKE) --no-print-directory --keep-going test-unit test-net test-node
 
 test-build:
@@ -74,7 +89,7 @@ test-unit: setup-build setup-unit
 test-net: setup-build setup-net
 	$(if $(net_tests),$(CARGO) test $(tests) $(addprefix --test ,$(net_tests)))
 
-test-node: setup-build setup-net setup-node
+test-node: setup-build setup-net setup-node setup-rpm
 	@tests/support/node-root >/dev/null
 	$(if $(node_tests),$(CARGO) test $(tests) $(addprefix --test ,$(node_tests)))
 

@@ -73,6 +73,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The command line as clap knows it, for manual pages and completions.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Parses the arguments and runs the verb; an error is printed one cause a line.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {

@@ -20,9 +20,13 @@ pub fn keep_panics() {
 /// One case: gets a node whose disk is there and which is not booted yet.
 pub fn case(name: &str, promise: fn(&mut Node)) -> Trial {
     // `node::boot::a_name` reads as the promise it is.
-    let name = name.rsplit("::").next().unwrap_or(name).to_owned();
+    on(Node::new, name.rsplit("::").next().unwrap_or(name), promise)
+}
+
+/// The same on another kind of node.
+pub fn on(make: fn() -> Node, name: &str, promise: fn(&mut Node)) -> Trial {
     Trial::test(name, move || {
-        let mut node = held(Node::new).map_err(Failed::from)?;
+        let mut node = held(make).map_err(Failed::from)?;
         held(|| promise(&mut node)).map_err(|said| {
             let evidence = held(|| node.evidence()).unwrap_or_else(|said| said);
             Failed::from(format!("{said}\n{evidence}"))

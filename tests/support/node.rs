@@ -41,9 +41,18 @@ impl Node {
     /// Where no node can be had (that takes root and the packages of `tests/support/packages node`), with
     /// the reason.
     pub fn new() -> Self {
+        Self::over(lower())
+    }
+
+    /// A node without hostcni.
+    pub fn bare() -> Self {
+        Self::over(bare())
+    }
+
+    fn over(lower: &str) -> Self {
         let name = format!("hostcni-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut holder = Command::new(support("node-holder"))
-            .args([&name, lower()])
+            .args([&name, lower])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -284,6 +293,17 @@ fn lower() -> &'static str {
         let layer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-layer");
         let _ = fs::remove_dir_all(&layer);
         script("node-layer", &[&layer.to_string_lossy(), concat!("BUILT=", env!("CARGO_BIN_EXE_hostcni"))]);
+        format!("{}:{}", layer.display(), script("node-root", &[]))
+    })
+}
+
+/// The same without hostcni.
+fn bare() -> &'static str {
+    static LOWER: OnceLock<String> = OnceLock::new();
+    LOWER.get_or_init(|| {
+        let layer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-layer-bare");
+        let _ = fs::remove_dir_all(&layer);
+        script("node-layer", &[&layer.to_string_lossy(), "bare"]);
         format!("{}:{}", layer.display(), script("node-root", &[]))
     })
 }
