@@ -82,6 +82,10 @@ pub const OWN: &str = "hostcni";
 /// The same without other pods: measured beside it at every level, so that both meet the same machine.
 pub const ALONE: &str = "hostcni, no other pod";
 
+/// A chain of three plugins called as libcni calls it, and by hostcni's delegate driver.
+pub const CHAIN: &str = "bridge, portmap without ports";
+pub const DELEGATE: &str = "the same behind hostcni";
+
 impl Contenders {
     /// Makes nodes and starts servers.
     pub fn new() -> Self {
@@ -89,6 +93,7 @@ impl Contenders {
         let reference = |name: &str, masquerade, port| {
             Means::Chain(Namespace::new(), reference(state.path(), name, masquerade, port))
         };
+        let chain = chain(state.path(), "chain");
         let node = Namespace::new();
         let direct = Direct::new(&node);
         let every: &[&str] = &["ADD", "CHECK", "DEL"];
@@ -99,6 +104,8 @@ impl Contenders {
             ("hostcni, a host port", false, every, own(true)),
             ("bridge", true, every, reference("bridge", false, false)),
             ("bridge, masquerade", false, every, reference("masquerade", true, false)),
+            (CHAIN, false, every, Means::Chain(Namespace::new(), chain)),
+            (DELEGATE, false, every, delegate(state.path())),
             // CHECK of portmap 1.1.1 fails where a mapping has one family.
             ("bridge, masquerade, portmap", false, &["ADD", "DEL"], reference("portmap", true, true)),
         ];
@@ -137,6 +144,29 @@ fn own(port: bool) -> Means {
     let server = Server::with("subnets = [\"10.96.0.0/16\"]");
     let mut config = server.config.clone();
     config["capabilities"]["portMappings"] = port.into();
+    Means::Own(server, vec![Plugin { binary: PathBuf::from(HOSTCNI), config }])
+}
+
+/// `bridge` with `host-local`, and `portmap` that has nothing to do.
+fn chain(state: &Path, name: &str) -> Vec<Plugin> {
+    let mut plugins = reference(state, name, false, false);
+    let binary = plugins[0].binary.with_file_name("portmap");
+    let config = json!({"cniVersion": "1.0.0", "name": name, "type": "portmap", "snat": true});
+    plugins.push(Plugin { binary, config });
+    plugins
+}
+
+/// That chain behind hostcni.
+fn delegate(state: &Path) -> Means {
+    let plugins = chain(state, "test");
+    let list: Vec<&Value> = plugins.iter().map(|plugin| &plugin.config).collect();
+    let list = json!({"cniVersion": "1.0.0", "name": "test", "plugins": list});
+    let directory = plugins[0].binary.parent().expect("a plugin has a directory");
+    let server = Server::with(&format!(
+        "driver = \"delegate\"\n[network.delegate]\nconflist = '''{list}'''\nplugin_dirs = [\"{}\"]",
+        directory.display()
+    ));
+    let config = server.config.clone();
     Means::Own(server, vec![Plugin { binary: PathBuf::from(HOSTCNI), config }])
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::contender::{ALONE, OWN};
+use crate::contender::{ALONE, CHAIN, DELEGATE, OWN};
 use crate::measure::{Samples, Series, What};
 
 /// Between these lines of the document everything is written by the benchmark.
@@ -64,6 +64,24 @@ impl Report {
             ),
             ratio("ADD p50 with 900 pods against none", 1.3, p50(OWN, "ADD", 900) / p50(ALONE, "ADD", 900)),
             ratio("DEL p50 with 900 pods against none", 1.3, p50(OWN, "DEL", 900) / p50(ALONE, "DEL", 900)),
+            Budget {
+                text: "added by the delegate driver to an ADD's p50".to_owned(),
+                most: 2.0,
+                found: (p50(DELEGATE, "ADD", 1) - p50(CHAIN, "ADD", 1)) * 1000.0,
+                unit: " ms",
+            },
+            Budget {
+                text: "added by the delegate driver to a DEL's p50".to_owned(),
+                most: 2.0,
+                found: (p50(DELEGATE, "DEL", 1) - p50(CHAIN, "DEL", 1)) * 1000.0,
+                unit: " ms",
+            },
+            Budget {
+                text: "the same of each of 100 ADDs, 32 at once".to_owned(),
+                most: 2.0,
+                found: (whole(DELEGATE, "ADD") - whole(CHAIN, "ADD")) * 1000.0 / 100.0,
+                unit: " ms",
+            },
             Budget {
                 text: format!("server's resident memory with {attachments} attachments"),
                 most: 12.0,

@@ -35,8 +35,9 @@ impl Server {
 
     /// The same, with variables set for every process of the server.
     pub fn with_environment(network: &str, environment: &[(&'static str, String)]) -> Self {
-        // In memory, as `/run` is, where there is such a directory.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        // In memory, as `/run` is, where there is such a directory; what the delegate driver keeps is on a disk.
+        let memory = if network.contains("delegate") { None } else { tempfile::tempdir_in("/dev/shm").ok() };
+        let directory = memory.map_or_else(tempfile::tempdir, Ok);
         let directory = directory.expect("a directory can be made");
         let node = Namespace::new();
         let at = |name: &str| directory.path().join(name).display().to_string();
