@@ -2,11 +2,11 @@
 //!
 //! Promises that a pod's frame passes only with the hardware address, IP address, ARP sender and ND target
 //! given to that pod's link, and that a pod sends no router advertisement, no redirect and no other
-//! ethertype (VLAN tags, which would slip past all of it). Judges only frames that enter one of our bridges
-//! by a link of ours; a link without elements may send nothing. Switching it off removes the table.
+//! ethertype (VLAN tags, which would slip past all of it). Judges only frames that come in by a link in the set
+//! of those that are held; a pod is in it before its link is there. Switching it off removes the table.
 
 use super::elements::{Element, PodPort, Set};
-use super::ruleset::{NetworkRules, begin_table, line, names, remove_table, render_set};
+use super::ruleset::{Ruleset, begin_table, line, remove_table, render_set};
 
 /// Whether pods are held to their own addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,27 +21,24 @@ pub enum AntiSpoofing {
     Unsupported,
 }
 
-/// What the host ends of our links are called: `hc` and a hash.
-const LINKS: &str = "\"hc*\"";
-
 impl AntiSpoofing {
-    pub(super) fn render(self, networks: &[NetworkRules], pods: &[PodPort], text: &mut String) {
+    pub(super) fn render(self, ruleset: &Ruleset, text: &mut String) {
         match self {
             Self::Unsupported => {}
-            Self::On if !networks.is_empty() => render(networks, pods, text),
+            Self::On if ruleset.networks.iter().any(|network| network.anti_spoofing) => render(ruleset, text),
             Self::On | Self::Off => remove_table(text, "bridge"),
         }
     }
 }
 
-fn render(networks: &[NetworkRules], pods: &[PodPort], text: &mut String) {
+fn render(ruleset: &Ruleset, text: &mut String) {
     begin_table(text, "bridge");
-    let elements: Vec<Element> = pods.iter().flat_map(PodPort::elements).collect();
+    let elements: Vec<Element> = ruleset.pods.iter().flat_map(PodPort::elements).collect();
     for set in Set::BRIDGE {
         render_set(text, set, &elements);
     }
-    let bridges = names(networks.iter().map(|network| network.bridge.as_str()));
-    let enter = format!("iifname {LINKS} meta ibrname {bridges} goto from_pod");
+    // Not by the bridge's name: `meta ibrname` is a module of its own, which not every kernel has.
+    let enter = format!("iifname @{} goto from_pod", Set::PodHeld.name());
     let base = ["type filter hook prerouting priority -300; policy accept;", &enter];
     chain(
         text,

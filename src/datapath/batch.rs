@@ -194,6 +194,20 @@ pub(super) fn holder(socket: &mut NfSocket, element: &Element) -> Result<Option<
     Ok(found.iter().find_map(|message| target(&message.attributes)))
 }
 
+/// Those of the elements that are not there.
+pub(super) fn missing(socket: &mut NfSocket, elements: Vec<Element>) -> Result<Vec<Element>> {
+    let mut missing = Vec::new();
+    for element in elements {
+        let what = element.to_string();
+        match socket.request(element.message(Action::Get), false, "look up nftables element", &what) {
+            Ok(_) => {}
+            Err(error) if error.errno == libc::ENOENT => missing.push(element),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(missing)
+}
+
 /// Element list → list element → data → value (`NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`,
 /// `NFTA_SET_ELEM_DATA`, `NFTA_DATA_VALUE`), and the value taken apart.
 fn target(attributes: &[u8]) -> Option<(IpAddr, u16)> {

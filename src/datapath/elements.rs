@@ -83,6 +83,8 @@ pub enum Set {
     PortMap6,
     /// Ports of one local IPv6 address → IPv6 address and port of a pod.
     PortMap6Addr,
+    /// The links that are held to what the next three say.
+    PodHeld,
     /// The hardware address that a link may send from.
     PodMac,
     /// The hardware and IPv4 address that a link may send from.
@@ -95,7 +97,7 @@ impl Set {
     /// The sets of the `inet` table.
     pub const INET: [Self; 4] = [Self::PortMap4, Self::PortMap4Addr, Self::PortMap6, Self::PortMap6Addr];
     /// The sets of the `bridge` table.
-    pub const BRIDGE: [Self; 3] = [Self::PodMac, Self::PodIp4, Self::PodIp6];
+    pub const BRIDGE: [Self; 4] = [Self::PodHeld, Self::PodMac, Self::PodIp4, Self::PodIp6];
 
     /// The set's name in the kernel.
     pub fn name(self) -> &'static str {
@@ -104,6 +106,7 @@ impl Set {
             Self::PortMap4Addr => "portmap4_addr",
             Self::PortMap6 => "portmap6",
             Self::PortMap6Addr => "portmap6_addr",
+            Self::PodHeld => "pod_held",
             Self::PodMac => "pod_mac",
             Self::PodIp4 => "pod_ip4",
             Self::PodIp6 => "pod_ip6",
@@ -122,6 +125,7 @@ impl Set {
             Self::PortMap6Addr => {
                 ("map", "type ipv6_addr . inet_proto . inet_service : ipv6_addr . inet_service")
             }
+            Self::PodHeld => ("set", "type ifname"),
             Self::PodMac => ("set", "typeof iifname . @ll,48,48"),
             Self::PodIp4 => ("set", "type ifname . ether_addr . ipv4_addr"),
             Self::PodIp6 => ("set", "typeof iifname . ether saddr . @nh,64,128"),
@@ -296,13 +300,14 @@ pub struct PodPort {
 }
 
 impl PodPort {
-    /// The elements: one for the hardware address, one for each address, one for the link-local address.
+    /// The elements: one each for the link, the hardware address, every address, and the link-local address.
     pub fn elements(&self) -> Vec<Element> {
         let link = || Value::Link(self.host_link.clone());
         let element = |set, key| Element { set, key, data: Vec::new() };
         let ip6 = |address| element(Set::PodIp6, vec![link(), Value::Mac(self.mac), Value::RawIp6(address)]);
         let own = link_local(self.mac);
-        let mut elements = vec![element(Set::PodMac, vec![link(), Value::RawMac(self.mac)]), ip6(own)];
+        let held = element(Set::PodHeld, vec![link()]);
+        let mut elements = vec![held, element(Set::PodMac, vec![link(), Value::RawMac(self.mac)]), ip6(own)];
         for address in &self.addresses {
             match address {
                 IpAddr::V4(_) => {

@@ -11,9 +11,9 @@ use super::monitor::Monitor;
 use super::reaper::Delete;
 use super::worker::{ask, queue};
 use super::{
-    AttachError, BridgeReport, BridgeSpec, Change, ElementBatch, KernelError, Link, Loopback6, PodLink,
-    PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, TableFamily, UpdateError, links, namespace_jobs,
-    nft_jobs, reaper, sysctl,
+    AttachError, BridgeReport, BridgeSpec, Change, Element, ElementBatch, KernelError, Link, Loopback6,
+    PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, TableFamily, UpdateError, links,
+    namespace_jobs, nft_jobs, reaper, sysctl,
 };
 
 /// The handle: cheap to clone, usable from any task. The threads end when the last one is dropped.
@@ -206,6 +206,12 @@ impl Kernel {
     pub async fn holder(&self, port_map: PortMap) -> Result<Option<(IpAddr, u16)>, KernelError> {
         let job = |reply| nft_jobs::Job::Holder(Box::new(port_map), reply);
         ask(&self.inner.nft, "look up", "the holder of a host port", job).await?
+    }
+
+    /// Those of the elements that are not in their sets and maps.
+    pub async fn missing_elements(&self, elements: Vec<Element>) -> Result<Vec<Element>, KernelError> {
+        let job = |reply| nft_jobs::Job::Missing(elements, reply);
+        ask(&self.inner.nft, "look up", "nftables elements", job).await?
     }
 
     /// Forgets the stale flows of UDP host ports; gives how many there were. See [`conntrack::flush`].

@@ -14,7 +14,7 @@ use netlink_packet_netfilter::nftables::{NfTablesMessage, TableAttribute, TableM
 use nix::libc;
 
 use super::batch::{self, ElementBatch, RefusalKind, UpdateError};
-use super::elements::{PortMap, TABLE, TableFamily};
+use super::elements::{Element, PortMap, TABLE, TableFamily};
 use super::error::{KernelError, Result};
 use super::nfnl::{self, NfSocket, Raw};
 use super::spawn;
@@ -92,6 +92,11 @@ impl Nft {
     /// Where a host port leads now: the holder's address and port. `None`: nobody has it.
     pub fn holder(&mut self, port_map: &PortMap) -> Result<Option<(IpAddr, u16)>> {
         port_map.element().map_or(Ok(None), |element| batch::holder(&mut self.socket, &element))
+    }
+
+    /// Those of the elements that are not there.
+    pub fn missing(&mut self, elements: Vec<Element>) -> Result<Vec<Element>> {
+        batch::missing(&mut self.socket, elements)
     }
 
     /// On a kernel that does not point at what is missing, finds out.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot::Sender;
 use super::conntrack::{self, Stale};
 use super::nft::{self, Nft};
 use super::worker::{self, Queue};
-use super::{ElementBatch, KernelError, PortMap, TableFamily, UpdateError};
+use super::{Element, ElementBatch, KernelError, PortMap, TableFamily, UpdateError};
 
 /// What the thread can be asked for.
 pub(super) enum Job {
@@ -20,6 +20,7 @@ pub(super) enum Job {
     Present(TableFamily, Sender<Result<bool, KernelError>>),
     BridgeTables(Sender<bool>),
     Holder(Box<PortMap>, Sender<Result<Option<(IpAddr, u16)>, KernelError>>),
+    Missing(Vec<Element>, Sender<Result<Vec<Element>, KernelError>>),
     Flush(Vec<PortMap>, Stale, Sender<Result<usize, KernelError>>),
 }
 
@@ -43,6 +44,7 @@ fn serve(nft: &mut Nft, touched: &AtomicBool, job: Job) {
         Job::Present(family, reply) => drop(reply.send(nft.table_present(family))),
         Job::BridgeTables(reply) => drop(reply.send(nft::has_bridge_tables())),
         Job::Holder(port_map, reply) => drop(reply.send(nft.holder(&port_map))),
+        Job::Missing(elements, reply) => drop(reply.send(nft.missing(elements))),
         Job::Flush(port_maps, stale, reply) => drop(reply.send(conntrack::flush(&port_maps, stale))),
     }
 }

@@ -43,6 +43,8 @@ pub struct NetworkRules {
     pub no_masquerade: Vec<IpNet>,
     /// Whether other networks and other hosts are reached: asks for IP forwarding.
     pub forwarding: bool,
+    /// Whether pods are held to their own addresses.
+    pub anti_spoofing: bool,
 }
 
 /// Everything the rules are made from.
@@ -54,7 +56,7 @@ pub struct Ruleset {
     pub port_maps: Vec<PortMap>,
     /// The links of all live pods.
     pub pods: Vec<PodPort>,
-    /// Whether pods are held to their own addresses.
+    /// Whether pods are held to their own addresses, where their network wants it.
     pub anti_spoofing: AntiSpoofing,
     /// One bit, see [`DEFAULT_MARK`].
     pub mark: u32,
@@ -86,7 +88,7 @@ impl Ruleset {
     pub fn render(&self) -> String {
         let mut text = String::with_capacity(4096 + 64 * self.port_maps.len() + 256 * self.pods.len());
         self.render_inet(&mut text);
-        self.anti_spoofing.render(&self.networks, &self.pods, &mut text);
+        self.anti_spoofing.render(self, &mut text);
         text
     }
 

@@ -9,6 +9,7 @@ fn network(bridge: &str, subnets: &[&str], no_masquerade: &[&str]) -> NetworkRul
         masquerade: true,
         no_masquerade: nets(no_masquerade),
         forwarding: true,
+        anti_spoofing: true,
     }
 }
 

@@ -18,7 +18,8 @@ use crate::cni::{
     ValidAttachment,
 };
 use crate::datapath::{
-    AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodRoute, PortMap, netns,
+    AttachError, BridgeSpec, Change, Kernel, NetworkRules, PodLink, PodLinkSpec, PodPort, PodRoute, PortMap,
+    netns,
 };
 use crate::ipam::{AllocateError, Lease, Pool, RangeSet};
 use crate::settings::BridgeSettings;
@@ -213,6 +214,8 @@ impl Bridge {
             hairpin: self.settings.hairpin,
             isolated: self.settings.isolated,
         };
+        // Before the link: what a pod sends first, its ARP for the gateway, shall pass.
+        self.hold(&attachment).await?;
         crate::step!("add.link", Error::Injected("add.link"));
         let link = self.make_link(spec, request).await?;
         crate::step!("add.elements", Error::Injected("add.elements"));
@@ -342,6 +345,11 @@ impl Bridge {
         {
             errors.push(error);
         }
+        if let Some(attachment) = &attachment
+            && let Err(error) = self.let_go(attachment).await
+        {
+            errors.push(error);
+        }
         if errors.is_empty() {
             crate::step!("del.forget", Error::Injected("del.forget"));
             if let Err(error) = self.table.borrow_mut().forget(key) {
@@ -387,6 +395,7 @@ impl Bridge {
         };
         let mut found = check::against_kernel(&expected, &view);
         found.extend(check::against_leases(attachment, &leased));
+        found.extend(check::against_rules(&self.missing_rules(attachment).await?));
         Ok(found)
     }
 
@@ -560,6 +569,7 @@ impl Driver for Bridge {
             masquerade: self.settings.masquerade,
             no_masquerade: self.settings.no_masquerade.clone(),
             forwarding: self.settings.forwarding,
+            anti_spoofing: self.settings.anti_spoofing,
         })
     }
 
@@ -568,6 +578,10 @@ impl Driver for Bridge {
         // Those that are being added come last: where two want one port, the older one has it.
         let of_state = |state: State| table.iter().filter(move |it| it.state == state).flat_map(ports::of);
         of_state(State::Ready).chain(of_state(State::Pending)).collect()
+    }
+
+    fn identities(&self) -> Vec<PodPort> {
+        self.all_identities()
     }
 
     fn report(&self) -> Report {

@@ -29,6 +29,11 @@ pub struct Expected<'a> {
     pub routes: &'a [PodRoute],
 }
 
+/// Names the rules that are not there.
+pub fn against_rules(missing: &[String]) -> Vec<Difference> {
+    missing.iter().map(|what| Difference(format!("{what} is gone from nftables"))).collect()
+}
+
 /// Compares the kernel with the record.
 pub fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
     let mut found = Vec::new();

@@ -12,7 +12,7 @@ use crate::attachment::{Attachment, SpooledDel};
 use crate::cni::{
     AddResult, AttachmentKey, CniArgs, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment,
 };
-use crate::datapath::{Change, NetworkRules, PortMap};
+use crate::datapath::{Change, NetworkRules, PodPort, PortMap};
 use crate::ipam::RangeUsage;
 
 use super::Error;
@@ -192,6 +192,9 @@ pub trait Driver {
     fn rules(&self) -> Option<NetworkRules>;
     /// The host ports of its live attachments.
     fn port_maps(&self) -> Vec<PortMap>;
+
+    /// The links of its pods that are held to their own addresses.
+    fn identities(&self) -> Vec<PodPort>;
     /// This network's figures.
     fn report(&self) -> Report;
     /// Every attachment, for people.

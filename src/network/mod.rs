@@ -10,6 +10,7 @@ mod check;
 mod delegate;
 mod driver;
 mod error;
+mod identity;
 mod networks;
 mod ports;
 mod queue;

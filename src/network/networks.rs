@@ -1,6 +1,6 @@
 //! All networks of the node behind one door: requests come in as the specification has them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attachment::{Attachment, SpooledDel, Store};
 use crate::cni::{AttachmentKey, Command, NetworkName, Request};
-use crate::datapath::{Change, Kernel, PortMap, Ruleset};
+use crate::datapath::{AntiSpoofing, Change, Kernel, PortMap, Ruleset};
 use crate::settings::{DriverSettings, NetworkSettings};
 
 use super::driver::{AddRequest, Added, CheckRequest, DelRequest, Driver, Fate, Only, Reconciled, Report};
@@ -46,6 +46,8 @@ pub struct Networks {
     kept: Rc<Kept>,
     /// Attachments of networks that are configured no longer: they live until their DEL.
     retired: RefCell<HashMap<AttachmentKey, Attachment>>,
+    /// Whether the kernel has nftables tables of the family bridge, once it was asked.
+    bridge_tables: Cell<Option<bool>>,
 }
 
 impl Networks {
@@ -76,7 +78,14 @@ impl Networks {
                 Ok((network.name.clone(), driver))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { kernel: kernel.clone(), store, drivers, kept, retired: RefCell::default() })
+        Ok(Self {
+            kernel: kernel.clone(),
+            store,
+            drivers,
+            kept,
+            retired: RefCell::default(),
+            bridge_tables: Cell::default(),
+        })
     }
 
     fn driver(&self, name: &NetworkName) -> Option<&Rc<dyn Driver>> {
@@ -88,6 +97,17 @@ impl Networks {
         let mut changes = Vec::new();
         for (_, driver) in &self.drivers {
             changes.extend(driver.prepare().await?);
+        }
+        if self.bridge_tables.get().is_none() {
+            self.bridge_tables.set(Some(self.kernel.has_bridge_tables().await?));
+        }
+        let wanted =
+            self.drivers.iter().find(|(_, driver)| driver.rules().is_some_and(|it| it.anti_spoofing));
+        if let Some((name, _)) = wanted.filter(|_| self.bridge_tables.get() == Some(false)) {
+            return Err(Error::Unsupported(format!(
+                "network {name}: anti_spoofing takes nftables tables of the family bridge, which this kernel has not \
+                 (CONFIG_NF_TABLES_BRIDGE): set anti_spoofing = false"
+            )));
         }
         crate::step!("prepare.sysctl", Error::Injected("prepare.sysctl"));
         let ruleset = self.ruleset();
@@ -120,6 +140,11 @@ impl Networks {
         Ruleset {
             networks: self.drivers.iter().filter_map(|(_, driver)| driver.rules()).collect(),
             port_maps: self.port_maps(),
+            pods: self.drivers.iter().flat_map(|(_, driver)| driver.identities()).collect(),
+            anti_spoofing: match self.bridge_tables.get() {
+                Some(true) => AntiSpoofing::On,
+                _ => AntiSpoofing::Unsupported,
+            },
             ..Ruleset::default()
         }
     }

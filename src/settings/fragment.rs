@@ -204,6 +204,8 @@ section! {
         hairpin: bool = true,
         /// Pods of this network cannot reach each other over the bridge.
         isolated: bool = false,
+        /// Pods send only from their own addresses.
+        anti_spoofing: bool = true,
         /// Switch the node's IP forwarding on.
         forwarding: bool = true,
         /// Routes in pods beside the default route.

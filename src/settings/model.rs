@@ -174,6 +174,8 @@ pub struct BridgeSettings {
     pub hairpin: bool,
     /// Pods of this network cannot reach each other over the bridge.
     pub isolated: bool,
+    /// Whether pods are held to their own addresses.
+    pub anti_spoofing: bool,
     /// Routes in pods beside the default route.
     pub routes: Vec<Route>,
     /// Resolver settings that runtimes are told.

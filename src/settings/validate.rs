@@ -112,6 +112,7 @@ fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeS
         no_masquerade: input.no_masquerade.get().iter().map(|net| net.get_ref().0).collect(),
         hairpin: *input.hairpin.get(),
         isolated: *input.isolated.get(),
+        anti_spoofing: *input.anti_spoofing.get(),
         routes,
         dns: Dns {
             nameservers: dns.nameservers.get().iter().map(|server| server.get_ref().0.to_string()).collect(),

@@ -16,6 +16,7 @@ fn ruleset() -> Ruleset {
             masquerade: true,
             no_masquerade: Vec::new(),
             forwarding: true,
+            anti_spoofing: true,
         }],
         ..Ruleset::default()
     }

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::attachment::{Attachment, Delegated, NetnsId, State};
 use crate::cni::{AddResult, AttachmentKey, CniVersion, MacAddr, NetworkName, ValidAttachment};
-use crate::datapath::{Change, NetworkRules, PortMap, netns};
+use crate::datapath::{Change, NetworkRules, PodPort, PortMap, netns};
 use crate::settings::DelegateSettings;
 
 use super::Error;
@@ -344,6 +344,10 @@ impl Driver for Delegate {
     }
 
     fn port_maps(&self) -> Vec<PortMap> {
+        Vec::new()
+    }
+
+    fn identities(&self) -> Vec<PodPort> {
         Vec::new()
     }
 

@@ -1,0 +1,9 @@
+//! What a pod's network can and cannot do, as the pod and the world see it, through the real plugin and server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // how a test fails
+
+mod support;
+#[path = "net_features"]
+mod features {
+    pub mod spoofing;
+}
