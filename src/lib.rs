@@ -20,6 +20,8 @@ pub mod cni;
 /// The kernel: netlink, namespaces, nftables, sysctls, processes.
 #[allow(unsafe_code)]
 pub mod datapath;
+/// What keeps pods from their network, as far as the node can tell.
+pub mod doctor;
 /// Address ranges and leases.
 pub mod ipam;
 /// The CNI network configuration file that the runtimes read.

@@ -17,9 +17,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plugin", &["cni", "wire", "attachment", "systemd", "datapath"]),
     ("network", &["cni", "ipam", "attachment", "datapath", "settings"]),
     ("server", &["cni", "attachment", "datapath", "network", "netconf", "settings", "systemd", "wire"]),
+    ("doctor", &["datapath", "ipam", "netconf", "settings", "wire"]),
     (
         "cli",
         &[
+            "doctor",
             "cni",
             "ipam",
             "attachment",

@@ -9,6 +9,7 @@ mod attachments;
 mod client;
 mod conf;
 mod config;
+mod doctor;
 mod import;
 mod monitor;
 mod serve;
@@ -39,6 +40,8 @@ enum Verb {
     WaitReady(wait_ready::Arguments),
     /// Place, remove or show the CNI network configuration file
     Conf(conf::Args),
+    /// Look for what keeps pods from their network, and say what to do
+    Doctor(doctor::Arguments),
     /// Look for the addresses that host-local or openshift-sdn keeps, and take over from them
     Import(import::Arguments),
     /// Check or show hostcni's own configuration
@@ -61,6 +64,8 @@ pub enum Exit {
     Done = 0,
     /// Failed.
     Failed = 1,
+    /// Errors were found (`hostcni doctor`).
+    Errors = 2,
     /// The server is not ready.
     NotReady = 3,
     /// Refused: nothing was done.
@@ -87,6 +92,7 @@ pub fn main() -> ExitCode {
         Verb::Monitor(arguments) => monitor::run(&arguments),
         Verb::WaitReady(arguments) => wait_ready::run(&arguments),
         Verb::Conf(arguments) => return conf::run(&arguments),
+        Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Import(arguments) => import::run(&arguments),
         Verb::Config(verb) => config::run(&verb),
     };

@@ -33,7 +33,7 @@ fn a_port_map_chooses_its_map_by_family_and_host_address() {
 }
 
 #[test]
-fn a_pod_costs_one_element_per_address_and_two_for_its_hardware_address() {
+fn a_pod_costs_one_element_per_address_and_three_for_its_link() {
     let pod = PodPort {
         host_link: "hc0123456789abc".into(),
         mac: [0x0a, 0x58, 10, 1, 0, 2],
@@ -43,6 +43,7 @@ fn a_pod_costs_one_element_per_address_and_two_for_its_hardware_address() {
     assert_eq!(
         text,
         [
+            "{ \"hc0123456789abc\" } of pod_held",
             "{ \"hc0123456789abc\" . 0x0a580a010002 } of pod_mac",
             "{ \"hc0123456789abc\" . 0a:58:0a:01:00:02 . 0xfe8000000000000008580afffe010002 } of pod_ip6",
             "{ \"hc0123456789abc\" . 0a:58:0a:01:00:02 . 10.1.0.2 } of pod_ip4",
