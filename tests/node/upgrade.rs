@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use super::load::{Load, leave, name, stand};
 use super::product::*;
@@ -62,11 +63,13 @@ pub fn a_del_that_another_build_spooled_is_carried_out(node: &mut Node) {
     }
 }
 
-/// By a rename, as `make install` and packages do.
+/// By a rename, as `make install` and packages do. Another process writes the file: in this one a child of another
+/// thread could hold it open for a moment, and "text file busy" would be the answer to the plugin's call.
 fn install(node: &Node, build: &Path) {
     let path = node.path(BINARY);
     let coming = path.with_extension("new");
-    fs::copy(build, &coming).expect("the build is there");
+    let written = Command::new("cp").arg(build).arg(&coming).status().expect("cp is there");
+    assert!(written.success(), "{} cannot be copied", build.display());
     fs::rename(coming, path).expect("within one directory");
 }
 
