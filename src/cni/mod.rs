@@ -15,6 +15,7 @@ mod names;
 mod request;
 mod result;
 mod runtime_config;
+mod trace;
 mod version;
 
 pub use args::{CniArgs, PodIdentity};
@@ -28,4 +29,5 @@ pub use names::{ContainerId, IfName, NameError, NetworkName};
 pub use request::{Request, version_reply};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use runtime_config::{Bandwidth, PortMapping, Protocol, RuntimeConfig};
+pub use trace::TraceParent;
 pub use version::CniVersion;

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use crate::attachment::{self, Attachment, NetnsId, State, Store};
 use crate::cni::{
-    AddResult, AttachmentKey, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig,
+    AddResult, AttachmentKey, Command, Interface, IpConfig, MacAddr, NetworkName, Route, RuntimeConfig,
     ValidAttachment,
 };
 use crate::datapath::{
@@ -25,6 +25,7 @@ use crate::ipam::{AllocateError, Lease, Pool, RangeSet};
 use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
+use super::steps::Steps;
 use super::{Difference, Error, KeyedQueue, Table, check, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
@@ -197,11 +198,13 @@ impl Bridge {
     }
 
     async fn make(&self, request: &AddRequest) -> Result<AddResult, Error> {
+        let mut steps = Steps::of(Command::Add, &request.key);
         crate::step!("add.lease", Error::Injected("add.lease"));
         let (leases, mut attachment) = self.lease(request)?;
         let routes = self.pod_routes(&leases);
         crate::step!("add.record", Error::Injected("add.record"));
         self.table.borrow_mut().put(attachment.clone())?;
+        steps.passed("lease");
         let spec = PodLinkSpec {
             host_link: attachment.host_link.clone(),
             alias: attachment::host_link_alias(&attachment.key, &attachment.addresses),
@@ -216,15 +219,19 @@ impl Bridge {
         };
         // Before the link: what a pod sends first, its ARP for the gateway, shall pass.
         self.hold(&attachment).await?;
+        steps.passed("identity");
         crate::step!("add.link", Error::Injected("add.link"));
         let link = self.make_link(spec, request).await?;
+        steps.passed("link");
         crate::step!("add.elements", Error::Injected("add.elements"));
         self.open_ports(&attachment).await?;
+        steps.passed("ports");
         let result = self.result(request, &attachment, &leases, &routes, &link);
         attachment.result = Some(result.clone());
         attachment.state = State::Ready;
         crate::step!("add.commit", Error::Injected("add.commit"));
         self.table.borrow_mut().put(attachment)?;
+        steps.passed("record");
         crate::step!("add.answer", Error::Injected("add.answer"));
         Ok(result)
     }
@@ -330,6 +337,7 @@ impl Bridge {
 
     /// Takes an attachment down, all steps, whatever fails. The lease is free only when the link is gone.
     pub(super) async fn take_down(&self, key: &AttachmentKey) -> Result<Option<Attachment>, Error> {
+        let mut steps = Steps::of(Command::Del, key);
         crate::step!("del.mark", Error::Injected("del.mark"));
         let attachment = self.table.borrow_mut().deleting(key);
         let link =
@@ -339,6 +347,7 @@ impl Bridge {
         if let Err(error) = self.kernel.delete_link(&link).await {
             errors.push(Error::Kernel(error));
         }
+        steps.passed("link");
         crate::step!("del.elements", Error::Injected("del.elements"));
         if let Some(attachment) = &attachment
             && let Err(error) = self.close_ports(attachment).await
@@ -350,11 +359,13 @@ impl Bridge {
         {
             errors.push(error);
         }
+        steps.passed("elements");
         if errors.is_empty() {
             crate::step!("del.forget", Error::Injected("del.forget"));
             if let Err(error) = self.table.borrow_mut().forget(key) {
                 errors.push(Error::State(error));
             }
+            steps.passed("record");
         }
         match Error::collect(errors) {
             None => Ok(attachment),

@@ -15,6 +15,7 @@ mod networks;
 mod ports;
 mod queue;
 mod reconcile;
+mod steps;
 mod table;
 
 pub use bridge::Bridge;

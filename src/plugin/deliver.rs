@@ -69,10 +69,15 @@ fn call(request: &Request, netns: bool) -> Invoke {
         args: request.args.raw().to_owned(),
         path: request.path.join(":"),
         config: request.config.clone(),
-        traceparent: std::env::var("TRACEPARENT").ok(),
-        tracestate: std::env::var("TRACESTATE").ok(),
+        traceparent: trace("TRACEPARENT"),
+        tracestate: trace("TRACESTATE"),
         timeout: None,
     }
+}
+
+/// The runtime's trace context; libcni hands its environment on.
+fn trace(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Asks until there is an answer or the deadline. Every verb may be asked again: ADD and DEL are idempotent.
@@ -136,11 +141,14 @@ fn nobody_answers(request: &Request, obstacle: &Obstacle) -> Result<String, Erro
         ));
     }
     let log = journal::init(journal::Mode::Plugin);
+    let (parent, state) = (trace("TRACEPARENT"), trace("TRACESTATE"));
+    let span = journal::request_span(parent.as_deref(), state.as_deref()).entered();
     let answer = if request.command == Command::Del {
         spool(request, obstacle)
     } else {
         Err(later(request, obstacle))
     };
+    drop(span);
     drop(log);
     answer
 }

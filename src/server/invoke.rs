@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::cni::{self, AttachmentKey, Command, Environment, ErrorCode, NetworkName, PodIdentity, Request};
 use crate::network::{DelRequest, Error, Only, Outcome};
@@ -22,8 +23,18 @@ pub struct Answer {
     pub attached: Option<(AttachmentKey, u64)>,
 }
 
-/// Carries out a request.
+/// Carries out a request. All that is logged on the way has the ids of its trace.
 pub async fn carry_out(
+    node: &Rc<Node>,
+    call: Box<Invoke>,
+    netns: Option<OwnedFd>,
+    caller: CancellationToken,
+) -> Answer {
+    let span = journal::request_span(call.traceparent.as_deref(), call.tracestate.as_deref());
+    answer(node, call, netns, caller).instrument(span).await
+}
+
+async fn answer(
     node: &Rc<Node>,
     call: Box<Invoke>,
     netns: Option<OwnedFd>,

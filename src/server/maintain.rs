@@ -58,6 +58,7 @@ pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
             _ = retry.tick() => {
                 node.networks.retry().await;
                 spooled(&node).await;
+                journal::tell_repeats(false);
             }
         }
     }

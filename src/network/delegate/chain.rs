@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cni::{AttachmentKey, ChainPlugin, CniVersion, Command, ConfList, PodIdentity, ValidAttachment};
 
+use super::super::steps::Steps;
 use super::call::{self, Call};
 use super::failure::{Failure, Why};
 use super::notice::{Notice, Tell};
@@ -164,7 +165,11 @@ impl Chain {
     ) -> Result<String, Failure> {
         let (directories, kind) = (&self.directories, plugin.kind.as_str());
         let call = Call { plugin: kind, directories, command, variables, config, deadline };
+        let mut steps = subject.map(|subject| Steps::of(command, subject.key));
         let (outcome, stderr) = call.make(self.version).await;
+        if let Some(steps) = &mut steps {
+            steps.passed(kind);
+        }
         if !stderr.trim().is_empty() {
             (self.tell)(Notice::Said {
                 plugin: kind,

@@ -11,6 +11,8 @@ mod direct;
 mod event;
 /// A bounded queue and a thread.
 mod queue;
+/// Entries that come again and again.
+mod repeats;
 /// Events made independent of their stack.
 mod record;
 /// Plain text on stderr.
@@ -21,15 +23,19 @@ mod words;
 pub use behind::Behind;
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use tracing::Level;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
+use crate::cni::TraceParent;
+
 use direct::Direct;
 use record::{Capture, Record, Sink};
+use repeats::Repeats;
 
 /// Which process is talking.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,12 @@ pub enum Mode {
 #[must_use = "dropping the guard ends logging early"]
 pub struct LogGuard {
     _flusher: Option<queue::Flusher>,
+}
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        tell_repeats(true);
+    }
 }
 
 /// Starts logging. Call it once; where logging cannot be had, the process goes on without.
@@ -123,6 +135,20 @@ fn filter_of(environment: Option<&str>, settings: &str) -> EnvFilter {
         .unwrap_or_else(|| EnvFilter::new("info"))
 }
 
+/// What all entries of a request have in common, when its runtime traces: `journalctl TRACE_ID=…` finds them.
+///
+/// At ERROR, or a filter for the loud entries would leave their ids out.
+pub fn request_span(traceparent: Option<&str>, tracestate: Option<&str>) -> tracing::Span {
+    let Some(parent) = traceparent.and_then(TraceParent::parse) else { return tracing::Span::none() };
+    tracing::error_span!(
+        target: "hostcni",
+        "request",
+        TRACE_ID = parent.trace_id,
+        SPAN_ID = parent.span_id,
+        HOSTCNI_TRACESTATE = tracestate.filter(|state| !state.is_empty()),
+    )
+}
+
 /// The field names are what `journalctl` is asked with: documented, never changed.
 macro_rules! emit_at {
     ($level:expr, $event:expr) => {
@@ -157,12 +183,39 @@ macro_rules! emit_at {
 }
 /// Reports an event. Never blocks.
 pub fn emit(event: &Event<'_>) {
+    if may_repeat(event) && !tell(event) {
+        return;
+    }
     // The level of a tracing event is part of its static description, hence one per level.
     match event.level() {
         Level::ERROR => emit_at!(Level::ERROR, event),
         Level::WARN => emit_at!(Level::WARN, event),
         Level::INFO => emit_at!(Level::INFO, event),
         _ => emit_at!(Level::DEBUG, event),
+    }
+}
+
+/// What may come again and again: troubles that are no part of a pod's story.
+fn may_repeat(event: &Event<'_>) -> bool {
+    event.level() <= Level::WARN && event.entry().attachment.is_none()
+}
+
+static REPEATS: Mutex<Option<Repeats>> = Mutex::new(None);
+
+/// Whether it is told now, or only counted.
+fn tell(event: &Event<'_>) -> bool {
+    let Ok(mut repeats) = REPEATS.lock() else { return true };
+    repeats.get_or_insert_default().tell(event.message_id(), &event.message(), Instant::now())
+}
+
+/// Tells how often entries were held back, when it is time; at the end of the process in any case.
+pub fn tell_repeats(end: bool) {
+    let due = match REPEATS.lock() {
+        Ok(mut repeats) => repeats.as_mut().map_or_else(Vec::new, |it| it.due(Instant::now(), end)),
+        Err(_) => return,
+    };
+    for repeats::HeldBack { id, message, count } in due {
+        tracing::warn!(target: "hostcni", MESSAGE_ID = id, HOSTCNI_COUNT = count, "{count} more of: {message}");
     }
 }
 
