@@ -79,7 +79,9 @@ fn configure(options: &Options) -> Result<(), ServeError> {
 /// The socket from systemd, or one of our own for development.
 fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
     let Some(path) = &options.listen else {
-        return activation::take("cni").map_err(ServeError::at("socket"));
+        return activation::receive()
+            .and_then(|mut passed| passed.take("cni"))
+            .map_err(ServeError::at("socket"));
     };
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
