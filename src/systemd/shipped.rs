@@ -23,8 +23,8 @@ fn analyze(arguments: &[&str], files: &[std::path::PathBuf]) -> (bool, String) {
 #[test]
 fn systemd_finds_nothing_to_complain_about_in_the_units() {
     let dir = units();
-    let files =
-        ["hostcni.socket", "hostcni-metrics.socket", "hostcni.service", "hostcni-boot.service"].map(|name| dir.path().join(name));
+    let files = ["hostcni.socket", "hostcni-metrics.socket", "hostcni.service", "hostcni-boot.service"]
+        .map(|name| dir.path().join(name));
     let (fine, said) = analyze(&["verify", "--man=no"], &files);
     assert!(fine && said.is_empty(), "{said}");
 }
