@@ -44,6 +44,8 @@ pub fn metrics_are_off_until_somebody_wants_them_and_then_tell_what_happened(nod
     let taken = Call::new("ADD", "other", &config).with("CNI_NETNS", "/run/netns/web").send(node);
     assert_eq!(taken.code(), 102);
     Call::new("DEL", "mail", &config).send(node).result();
+    // A text may be a quarter of a second old.
+    until_value(node, &request("DEL", "ok"), 1.0);
     let text = scrape(node, "");
     for (series, expected) in [
         (request("ADD", "ok"), 2.0),
