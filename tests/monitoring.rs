@@ -118,7 +118,11 @@ fn the_dashboards_expressions_are_promql() {
             .replace("$instance", ".*");
         assert!(!expression.contains('$'), "a variable that is not known here: {expression}");
         let quoted = serde_json::to_string(&expression).expect("a string is JSON");
-        rules += &format!("      - record: panel:{number}\n        expr: {quoted}\n");
+        rules += "      - record: panel:";
+        rules += &number.to_string();
+        rules += "\n        expr: ";
+        rules += &quoted;
+        rules += "\n";
     }
     let file = directory.path().join("dashboard.yml");
     fs::write(&file, rules).expect("below a directory of our own");

@@ -65,7 +65,10 @@ impl Listener {
 
 /// Texts that are fresh, by format.
 #[derive(Default)]
-struct Texts(RefCell<[Option<(Instant, Rc<str>)>; 2]>);
+struct Texts(RefCell<[Option<Written>; 2]>);
+
+/// When, and what.
+type Written = (Instant, Rc<str>);
 
 impl Texts {
     fn get(&self, node: &Node, format: Format) -> Rc<str> {

@@ -111,14 +111,14 @@ mod tests {
     fn a_restart_is_told_from_a_stop_and_from_no_job() {
         assert_eq!(PendingJob::from_type("try-restart"), PendingJob::Restart);
         let jobs = [("crio.service", "stop"), ("hostcni.service", "restart")];
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         let deadline = Instant::now() + Duration::from_secs(5);
         assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::Restart);
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         assert_eq!(pending_at(&socket, "crio.service", deadline), PendingJob::Stop);
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         assert_eq!(pending_at(&socket, "other.service", deadline), PendingJob::None);
-        let (socket, _dir) = fake_systemd(vec![]);
+        let (socket, _dir) = fake_systemd(&[]);
         assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::None);
     }
 
@@ -145,8 +145,8 @@ mod tests {
         assert_eq!(restarts_at(&dir.path().join("nobody"), "hostcni.service", deadline), None);
     }
 
-    fn fake_systemd(jobs: Vec<(&'static str, &'static str)>) -> (std::path::PathBuf, tempfile::TempDir) {
-        fake(dbus::tests::call_length(), dbus::tests::jobs_reply(&jobs))
+    fn fake_systemd(jobs: &[(&str, &str)]) -> (std::path::PathBuf, tempfile::TempDir) {
+        fake(dbus::tests::call_length(), dbus::tests::jobs_reply(jobs))
     }
 
     /// Answers one call of that length, with a signal before the reply as systemd may send one.

@@ -155,15 +155,11 @@ pub(super) fn number_call(unit: &str, name: &str) -> Vec<u8> {
 
 /// A unit's object: what is no letter or digit is `_` and its number in hex.
 fn unit_path(unit: &str) -> String {
-    let mut path = "/org/freedesktop/systemd1/unit/".to_owned();
-    for byte in unit.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("_{byte:02x}"));
-        }
-    }
-    path
+    let named = |byte: u8| match byte {
+        plain if plain.is_ascii_alphanumeric() => char::from(plain).to_string(),
+        other => format!("_{other:02x}"),
+    };
+    unit.bytes().map(named).fold("/org/freedesktop/systemd1/unit/".to_owned(), |path, part| path + &part)
 }
 
 #[cfg(test)]
