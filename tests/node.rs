@@ -14,6 +14,7 @@ mod node {
     pub mod guard;
     pub mod harness;
     pub mod load;
+    pub mod metrics;
     pub mod pods;
     mod product;
     pub mod upgrade;
@@ -64,6 +65,9 @@ fn main() -> ExitCode {
         pods::a_runtime_started_first_follows_every_start_and_stop_within_a_second,
         pods::a_runtime_stays_ready_through_ten_restarts,
         pods::a_conf_that_is_a_list_is_loaded_as_well,
+        metrics::metrics_are_off_until_somebody_wants_them_and_then_tell_what_happened,
+        metrics::prometheus_reads_a_port_of_the_loopback_interface_and_no_other_is_taken,
+        metrics::readers_who_say_nothing_or_nonsense_keep_no_request_waiting,
         delegate::addresses_leak_at_a_power_cut_without_hostcni_and_never_with_it,
         delegate::a_runtimes_pods_have_the_network_of_the_plugins_and_leave_nothing,
         delegate::an_outer_daemon_that_comes_late_goes_and_comes_back_gates_the_conf,

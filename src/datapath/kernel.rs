@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use tokio::sync::mpsc as channel;
 
 use super::conntrack::Stale;
 use super::monitor::Monitor;
 use super::reaper::Delete;
-use super::worker::{ask, queue};
+use super::worker::{Observer, Sender, Thread, ask, queue};
 use super::{
     AttachError, BridgeReport, BridgeSpec, Change, Element, ElementBatch, KernelError, Link, Loopback6,
     PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, TableFamily, UpdateError, links,
@@ -26,10 +26,10 @@ pub struct Kernel {
 }
 
 struct Inner {
-    links: mpsc::Sender<links::Job>,
-    reaper: mpsc::Sender<Delete>,
-    namespaces: mpsc::Sender<namespace_jobs::Job>,
-    nft: mpsc::Sender<nft_jobs::Job>,
+    links: Sender<links::Job>,
+    reaper: Sender<Delete>,
+    namespaces: Sender<namespace_jobs::Job>,
+    nft: Sender<nft_jobs::Job>,
     monitor: Monitor,
 }
 
@@ -43,15 +43,21 @@ impl Kernel {
     /// Starts the threads, in the network namespace of the calling thread: that is the node from now on.
     /// `workers` is the number of threads that enter pods' namespaces, at least 1.
     pub fn start(workers: usize) -> Result<Self, KernelError> {
-        let (links, link_jobs) = queue();
+        let unobserved: Observer = Arc::new(|_, _, _| {});
+        Self::observed(workers, &unobserved)
+    }
+
+    /// The same, with somebody who is told how long each job waited and took.
+    pub fn observed(workers: usize, observer: &Observer) -> Result<Self, KernelError> {
+        let (links, link_jobs) = queue(Thread::Links, observer);
         links::start(link_jobs)?;
-        let (reaper, deletions) = queue();
+        let (reaper, deletions) = queue(Thread::Reaper, observer);
         reaper::start(deletions)?;
-        let (namespaces, jobs) = queue();
+        let (namespaces, jobs) = queue(Thread::Namespaces, observer);
         for number in 0..workers.max(1) {
             namespace_jobs::start(number, jobs.clone(), reaper.clone())?;
         }
-        let (nft, nft_jobs) = queue();
+        let (nft, nft_jobs) = queue(Thread::Nft, observer);
         let touched = Arc::default();
         nft_jobs::start(nft_jobs, Arc::clone(&touched))?;
         let monitor = Monitor::start(touched)?;

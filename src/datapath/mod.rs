@@ -51,3 +51,4 @@ pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};
 pub use types::{
     AttachError, BridgeReport, BridgeSpec, Change, Link, LinkView, PodLink, PodLinkSpec, PodRoute, PodView,
 };
+pub use worker::{Observer, Spent, Thread};

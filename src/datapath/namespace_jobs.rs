@@ -2,7 +2,6 @@
 //! the pod's, opens a socket there, works on both and comes back.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc;
 
 use nix::errno::Errno;
 use tokio::sync::oneshot;
@@ -10,7 +9,7 @@ use tokio::sync::oneshot;
 use super::netns::{self, Entered};
 use super::reaper::Delete;
 use super::socket::Socket;
-use super::worker::{self, Queue};
+use super::worker::{self, Queue, Sender};
 use super::{AttachError, KernelError, PodLink, PodLinkSpec, PodView, attach, inspect, message};
 
 /// What the threads can be asked for.
@@ -34,7 +33,7 @@ pub(super) enum Job {
 pub(super) struct Made {
     link: Option<PodLink>,
     name: String,
-    reaper: mpsc::Sender<Delete>,
+    reaper: Sender<Delete>,
 }
 
 impl Made {
@@ -49,7 +48,7 @@ impl Drop for Made {
         if self.link.is_some() {
             let name = std::mem::take(&mut self.name);
             // Without a reaper the process is ending; the next start takes down what nobody owns.
-            let _ = self.reaper.send(Delete { name, reply: None });
+            self.reaper.send(Delete { name, reply: None });
         }
     }
 }
@@ -59,7 +58,7 @@ struct Worker {
     door: Door,
     /// A socket in the node's namespace; it stays there wherever the thread is.
     host: Socket,
-    reaper: mpsc::Sender<Delete>,
+    reaper: Sender<Delete>,
 }
 
 /// The way into pods' namespaces and back.
@@ -69,11 +68,7 @@ pub(super) struct Door {
 }
 
 /// Starts one thread.
-pub(super) fn start(
-    number: usize,
-    queue: Queue<Job>,
-    reaper: mpsc::Sender<Delete>,
-) -> Result<(), KernelError> {
+pub(super) fn start(number: usize, queue: Queue<Job>, reaper: Sender<Delete>) -> Result<(), KernelError> {
     let fail = |error: std::io::Error| KernelError::from_io(&error, "open", "the node's network namespace");
     let home = netns::own().map_err(fail)?;
     let home_id = netns::id(&home).map_err(fail)?;

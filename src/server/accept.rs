@@ -14,8 +14,9 @@ use super::session;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Descriptors that the server's own work may need at once: netlink, files, namespaces, children, the journal.
-const OWN_DESCRIPTORS: u64 = 40;
+/// Descriptors that the server's own work may need at once: netlink, files, namespaces, children, the journal, readers of
+/// the metrics.
+const OWN_DESCRIPTORS: u64 = 45;
 /// A connection, the namespace that came with it, and the socket opened inside.
 const EACH: u64 = 3;
 

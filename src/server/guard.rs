@@ -14,6 +14,7 @@ use crate::settings::{ConfSettings, ForeignPolicy, NetworkSettings};
 use crate::systemd::journal::{self, Event};
 
 use super::Phase;
+use super::metrics::Repair;
 use super::node::Node;
 
 /// More repairs than this within `WINDOW` mean that somebody else writes there too: back off.
@@ -192,6 +193,7 @@ fn restore(node: &Node, network: &NetworkSettings, content: &[u8], repairs: &mut
             repairs.note(path);
             let what = format!("placed {} again: somebody removed or changed it", path.display());
             journal::emit(&Event::Repaired { what: &what });
+            node.metrics.repaired(Repair::Conf);
             node.tell("repaired", &[("what", what.clone())]);
             if !repairs.too_many(path) {
                 settled(node, path);

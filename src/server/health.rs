@@ -3,7 +3,7 @@
 //! Logs nothing: a journal that does not read must not make systemd believe that the network is dead.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,7 +30,12 @@ async fn healthy(node: &Node, probes: &mpsc::Sender<Probe>, bound: Duration) -> 
         // While the server stops there is no accept loop any more, and that is right.
         let accepts =
             node.stop.is_cancelled() || (probes.send(answer).await.is_ok() && answered.await.is_ok());
-        accepts && node.kernel.ping().await.is_ok()
+        let asked = Instant::now();
+        let answers = accepts && node.kernel.ping().await.is_ok();
+        if answers {
+            node.metrics.threads.probed(asked.elapsed());
+        }
+        answers
     };
     tokio::time::timeout(bound, check).await.unwrap_or(false)
 }

@@ -48,6 +48,7 @@ async fn answer(
             return Answer { reply: Some(Err(error)), attached: None };
         }
     };
+    let _in_flight = node.metrics.requests.begin(request.command);
     let subject = Subject {
         command: request.command,
         key: request.key(),
@@ -137,7 +138,7 @@ async fn status(node: &Node, request: &Request) -> Result<(), cni::Error> {
 
 /// What the network stands on and lacks, or why its conf cannot be kept: a runtime that has read the conf would call
 /// the node ready, and after its restart not any more.
-fn lacking(node: &Node, name: &NetworkName) -> Option<String> {
+pub(super) fn lacking(node: &Node, name: &NetworkName) -> Option<String> {
     if let Some(lacks) = node.lacks.borrow().get(name) {
         return Some(format!("network {name} waits: {lacks}"));
     }
@@ -159,6 +160,7 @@ async fn execute(
     let outcome = node.networks.carry_out(request, netns, caller).await;
     if let (Err(Error::CallerGone), Some(key)) = (&outcome, &key) {
         let attachment = AttachmentFields::from(key);
+        node.metrics.rolled_back.inc();
         journal::emit(&Event::AddRolledBack {
             attachment,
             pod: pod.as_ref().map(PodFields::from),
@@ -186,6 +188,7 @@ fn render(outcome: Outcome, version: cni::CniVersion) -> Result<InvokeReply, cni
 /// Undoes an ADD whose answer nobody took.
 pub async fn roll_back(node: &Rc<Node>, (key, serial): (AttachmentKey, u64)) {
     let attachment = AttachmentFields::from(&key);
+    node.metrics.rolled_back.inc();
     journal::emit(&Event::AddRolledBack { attachment, pod: None, why: "nobody took its result" });
     if let Err(error) = node.networks.del(DelRequest::of(key.clone(), Only::IfSerial(serial))).await {
         node.failed(&error.to_string());
@@ -201,13 +204,15 @@ fn log(
 ) {
     let addresses = outcome.map(addresses).unwrap_or_default();
     let command = subject.map_or("", |subject| subject.command.as_str());
+    let (duration, code) = (started.elapsed(), answer.err().map(|error| error.code.as_u32()));
+    node.metrics.requests.answered(subject.map(|subject| subject.command), code, duration);
     journal::emit(&Event::RequestFinished {
         command,
         attachment: subject.and_then(|subject| subject.key.as_ref()).map(AttachmentFields::from),
         pod: subject.and_then(|subject| subject.pod.as_ref()).map(PodFields::from),
         addresses: &addresses,
-        duration: started.elapsed(),
-        code: answer.err().map(|error| error.code.as_u32()),
+        duration,
+        code,
         msg: answer.err().map_or("", |error| &error.msg),
     });
     let key = subject.and_then(|subject| subject.key.as_ref()).map(ToString::to_string).unwrap_or_default();

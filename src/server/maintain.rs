@@ -14,6 +14,7 @@ use crate::network::Fate;
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
 
 use super::Phase;
+use super::metrics::Repair;
 use super::node::Node;
 
 /// Events come in bursts; a repair waits this long for the burst to end.
@@ -81,6 +82,7 @@ fn follow(node: &Rc<Node>, change: Change) {
     let node = Rc::clone(node);
     node.clone().sessions.spawn_local(async move {
         if let Fate::Freed(attachment) = node.networks.changed(&change).await {
+            node.metrics.reclaimed.inc();
             let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
             journal::emit(&Event::LeaseFreed {
                 attachment: AttachmentFields::from(&attachment.key),
@@ -96,7 +98,7 @@ fn follow(node: &Rc<Node>, change: Change) {
 /// Makes the node's side as it should be, and says what was missing.
 async fn repair(node: &Rc<Node>) {
     let mut repaired = match node.networks.prepare().await {
-        Ok(changes) => changes,
+        Ok(changes) => changes.into_iter().map(|change| (Repair::Node, change)).collect(),
         Err(error) => {
             node.failed(&error.to_string());
             Vec::new()
@@ -104,11 +106,12 @@ async fn repair(node: &Rc<Node>) {
     };
     if !node.kernel.table_intact().await.unwrap_or(false) {
         match node.networks.apply_rules().await {
-            Ok(()) => repaired.push("loaded the nftables table again".to_owned()),
+            Ok(()) => repaired.push((Repair::Nftables, "loaded the nftables table again".to_owned())),
             Err(error) => node.failed(&error.to_string()),
         }
     }
-    for what in repaired {
+    for (object, what) in repaired {
+        node.metrics.repaired(object);
         journal::emit(&Event::Repaired { what: &what });
         node.tell("repaired", &[("what", what.clone())]);
     }
@@ -155,6 +158,7 @@ async fn replay(node: &Rc<Node>, dels: Vec<SpooledDel>) -> usize {
     crate::step!("spool.replay");
     let (mut done, mut failed) = (0, 0);
     for replayed in node.networks.replay(dels).await {
+        node.metrics.replayed(replayed.outcome.is_ok());
         match replayed.outcome {
             Ok(_) => {
                 node.spool.remove(&replayed.del.key, replayed.del.at);

@@ -10,6 +10,7 @@ mod guard;
 mod health;
 mod invoke;
 mod maintain;
+mod metrics;
 mod node;
 mod notices;
 mod readiness;

@@ -20,6 +20,7 @@ use crate::wire::{AttachmentInfo, ConfStatus, MonitorEvent, NetworkStatus, Range
 
 use super::behind::Lacks;
 use super::guard::Trouble;
+use super::metrics::Metrics;
 use super::{Phase, Readiness};
 
 /// How many events a slow `hostcni monitor` may lag behind before it loses some.
@@ -39,6 +40,8 @@ pub struct Node {
     pub ledger: Ledger,
     /// The kernel.
     pub kernel: Kernel,
+    /// What is counted and measured.
+    pub metrics: Metrics,
     /// Open connections.
     pub connections: Cell<usize>,
     /// Whether no more may be open, so that others wait in the socket.
@@ -61,7 +64,14 @@ pub struct Node {
 
 impl Node {
     /// A server at the beginning of its start.
-    pub fn new(settings: Settings, networks: Networks, spool: Spool, ledger: Ledger, kernel: Kernel) -> Self {
+    pub fn new(
+        settings: Settings,
+        networks: Networks,
+        spool: Spool,
+        ledger: Ledger,
+        kernel: Kernel,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             settings: RefCell::new(Rc::new(settings)),
             readiness: Readiness::default(),
@@ -69,6 +79,7 @@ impl Node {
             spool,
             ledger,
             kernel,
+            metrics,
             connections: Cell::new(0),
             crowded: Cell::new(false),
             last_error: RefCell::default(),

@@ -15,10 +15,12 @@ use crate::datapath::Kernel;
 use crate::netconf::Ledger;
 use crate::network::{Kept, Networks};
 use crate::settings::{self, Settings};
+use crate::systemd::activation::{self, Local};
 use crate::systemd::journal::{self, Event};
-use crate::systemd::{activation, boot, notify};
+use crate::systemd::{boot, notify};
 use crate::wire::service::Listener;
 
+use super::metrics::{self, Metrics};
 use super::node::Node;
 use super::{Phase, accept, behind, guard, health, maintain, notices, reload};
 
@@ -65,21 +67,24 @@ fn configure(options: &Options) -> Result<(), ServeError> {
     journal::set_filter(&settings.log.filter);
     notify::status("starting: taking the socket");
     fail_now("socket")?;
-    let socket = socket(options)?;
+    let (socket, readers) = sockets(options)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ServeError::at("runtime"))?;
-    let outcome = LocalSet::new().block_on(&runtime, run(options, settings, socket));
+    let outcome = LocalSet::new().block_on(&runtime, run(options, settings, socket, readers));
     // Not waiting for a plugin that hangs: it ends with its thread, and the next start does its work again.
     runtime.shutdown_background();
     outcome
 }
 
-/// The socket from systemd, or one of our own for development.
-fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
+/// The sockets from systemd, for requests and, if it is up, for the readers of the metrics; or one of our own for
+/// development.
+fn sockets(options: &Options) -> Result<(OwnedFd, Option<Local>), ServeError> {
     let Some(path) = &options.listen else {
-        return activation::take("cni").map_err(ServeError::at("socket"));
+        let mut passed = activation::receive().map_err(ServeError::at("socket"))?;
+        let readers = passed.take_local("metrics").map_err(ServeError::at("metrics socket"))?;
+        return Ok((passed.take("cni").map_err(ServeError::at("socket"))?, readers));
     };
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -87,16 +92,23 @@ fn socket(options: &Options) -> Result<OwnedFd, ServeError> {
         }
         _ => {}
     }
-    UnixListener::bind(path).map(OwnedFd::from).map_err(|error| ServeError {
+    UnixListener::bind(path).map(|socket| (socket.into(), None)).map_err(|error| ServeError {
         step: "socket",
         text: format!("cannot listen on {}: {error}", path.display()),
     })
 }
 
-async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(), ServeError> {
+async fn run(
+    options: &Options,
+    settings: Settings,
+    socket: OwnedFd,
+    readers: Option<Local>,
+) -> Result<(), ServeError> {
     let begun = Instant::now();
     let mut signals = Signals::new().map_err(ServeError::at("signals"))?;
-    let kernel = Kernel::start(settings.workers).map_err(ServeError::at("kernel"))?;
+    let metrics = Metrics::default();
+    let kernel =
+        Kernel::observed(settings.workers, &metrics.threads.observer()).map_err(ServeError::at("kernel"))?;
     let changes = kernel.watch().map_err(ServeError::at("kernel"))?;
     let store = Store::open(&settings.paths.state_dir).map_err(ServeError::at("state"))?;
     let loaded = store.load_all().map_err(ServeError::at("state"))?;
@@ -113,11 +125,14 @@ async fn run(options: &Options, settings: Settings, socket: OwnedFd) -> Result<(
     let networks =
         Networks::new(&settings.networks, &kernel, store, kept).map_err(ServeError::at("networks"))?;
     let spool = Spool::open(&settings.paths.spool_dir);
-    let node = Rc::new(Node::new(settings, networks, spool, Ledger::system(), kernel));
+    let node = Rc::new(Node::new(settings, networks, spool, Ledger::system(), kernel, metrics));
 
     let listener = Listener::from_fd(socket).map_err(ServeError::at("socket"))?;
     let (probes, probed) = mpsc::channel(1);
     let accepting = tokio::task::spawn_local(accept::run(Rc::clone(&node), listener, probed));
+    if let Some(readers) = readers {
+        metrics::start(&node, readers).map_err(ServeError::at("metrics socket"))?;
+    }
     tokio::task::spawn_local(health::run(Rc::clone(&node), probes));
     tokio::task::spawn_local(maintain::run(Rc::clone(&node), changes));
     if options.listen.is_none() {
@@ -167,6 +182,7 @@ async fn become_ready(
     for change in &changes {
         tracing::debug!(%change, "made the node ready");
     }
+    node.metrics.reconciled(&reconciled);
     for failure in &reconciled.failures {
         node.failed(failure);
     }
@@ -179,7 +195,9 @@ async fn become_ready(
     fail_at("ready").await?;
     node.readiness.enter(Phase::Ready);
     notify::ready(&node.status_line());
-    journal::emit(&Event::ServerReady { status: &node.status_line(), duration: started.elapsed() });
+    let duration = started.elapsed();
+    node.metrics.ready_after(duration);
+    journal::emit(&Event::ServerReady { status: &node.status_line(), duration });
     node.tell("ready", &[]);
     Ok(())
 }

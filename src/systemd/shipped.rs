@@ -5,7 +5,7 @@ use std::process::Command;
 /// The units in a directory, with a binary that is there, since `verify` looks for it.
 fn units() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["hostcni.socket", "hostcni.service", "hostcni-boot.service"] {
+    for name in ["hostcni.socket", "hostcni-metrics.socket", "hostcni.service", "hostcni-boot.service"] {
         let path = format!("{}/systemd/{name}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap().replace("/usr/bin/hostcni", "/bin/true");
         std::fs::write(dir.path().join(name), text).unwrap();
@@ -23,8 +23,8 @@ fn analyze(arguments: &[&str], files: &[std::path::PathBuf]) -> (bool, String) {
 #[test]
 fn systemd_finds_nothing_to_complain_about_in_the_units() {
     let dir = units();
-    let files =
-        ["hostcni.socket", "hostcni.service", "hostcni-boot.service"].map(|name| dir.path().join(name));
+    let files = ["hostcni.socket", "hostcni-metrics.socket", "hostcni.service", "hostcni-boot.service"]
+        .map(|name| dir.path().join(name));
     let (fine, said) = analyze(&["verify", "--man=no"], &files);
     assert!(fine && said.is_empty(), "{said}");
 }

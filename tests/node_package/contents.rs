@@ -40,6 +40,8 @@ pub fn files() {
             "/usr/lib/NetworkManager",
             "/usr/lib/NetworkManager/conf.d",
             "/usr/share/doc/hostcni/examples",
+            "/usr/share/hostcni",
+            "/usr/share/hostcni/monitoring",
         ]);
     let directories: BTreeSet<&str> = directories.copied().collect();
     let packed: BTreeSet<String> =

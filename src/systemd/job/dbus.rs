@@ -1,7 +1,10 @@
-//! One D-Bus method call to systemd, `ListJobs() -> a(usssoo)`, over a direct connection.
+//! D-Bus method calls to systemd over a direct connection: `ListJobs() -> a(usssoo)`, and `Get(ss) -> v` of a
+//! service's property that is a number.
 //!
-//! The wire format is the D-Bus specification's ("Message Protocol", "Marshaling"). Everything read is
-//! bounded in size and time; a reply that does not parse is an error and never a panic.
+//! Everything read is bounded in size and time.
+
+/// What is said, in bytes.
+mod message;
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,18 +12,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use message::{
+    ERROR, Job, METHOD_RETURN, Reader, SERIAL, list_jobs_call, number_call, parse_jobs, parse_number,
+};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// A thousand jobs are about 200 KiB; more than this is not an answer.
 const MAX_MESSAGE: usize = 4 << 20;
-
-/// What a job is and for which unit.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) unit: String,
-    pub(super) kind: String,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DbusError {
@@ -35,6 +34,18 @@ pub(super) enum DbusError {
 }
 
 pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, DbusError> {
+    let body = call(path, deadline, &list_jobs_call())?;
+    parse_jobs(&body).ok_or(DbusError::Malformed)
+}
+
+/// A property of type `u` of a service.
+pub(super) fn number(path: &Path, deadline: Instant, unit: &str, name: &str) -> Result<u32, DbusError> {
+    let body = call(path, deadline, &number_call(unit, name))?;
+    parse_number(&body).ok_or(DbusError::Malformed)
+}
+
+/// The body of the reply.
+fn call(path: &Path, deadline: Instant, call: &[u8]) -> Result<Vec<u8>, DbusError> {
     let mut connection = Connection { stream: open(path, deadline)?, deadline };
     connection.write(&greeting())?;
     let answer = connection.read_line()?;
@@ -42,11 +53,11 @@ pub(super) fn list_jobs(path: &Path, deadline: Instant) -> Result<Vec<Job>, Dbus
         return Err(DbusError::Refused(answer));
     }
     // Only now: systemd 252 does not look at a call that came in one read with the greeting until more comes.
-    connection.write(&list_jobs_call())?;
+    connection.write(call)?;
     loop {
         let message = connection.read_message()?;
         match (message.kind, message.reply_to) {
-            (METHOD_RETURN, Some(SERIAL)) => return parse_jobs(&message.body).ok_or(DbusError::Malformed),
+            (METHOD_RETURN, Some(SERIAL)) => return Ok(message.body),
             (ERROR, Some(SERIAL)) => {
                 return Err(DbusError::Refused(
                     message.error.unwrap_or_else(|| "an unnamed error".to_owned()),
@@ -160,11 +171,6 @@ fn timed(error: std::io::Error) -> DbusError {
     }
 }
 
-const METHOD_CALL: u8 = 1;
-const METHOD_RETURN: u8 = 2;
-const ERROR: u8 = 3;
-const SERIAL: u32 = 1;
-
 struct Message {
     kind: u8,
     reply_to: Option<u32>,
@@ -200,176 +206,5 @@ impl Message {
     }
 }
 
-/// `a(usssoo)`: id, unit, type, state, job path, unit path.
-fn parse_jobs(body: &[u8]) -> Option<Vec<Job>> {
-    let mut reader = Reader { bytes: body, at: 0 };
-    let length = reader.length()?;
-    reader.align(8);
-    let end = reader.at.checked_add(length)?;
-    let mut jobs = Vec::new();
-    while reader.at < end {
-        reader.align(8);
-        reader.u32()?;
-        let unit = reader.string()?;
-        let kind = reader.string()?;
-        for _ in 0..3 {
-            reader.string()?;
-        }
-        jobs.push(Job { unit, kind });
-    }
-    Some(jobs)
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn align(&mut self, to: usize) {
-        self.at = self.at.next_multiple_of(to);
-    }
-
-    fn take(&mut self, count: usize) -> Option<&[u8]> {
-        let end = self.at.checked_add(count)?;
-        let taken = self.bytes.get(self.at..end)?;
-        self.at = end;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.align(4);
-        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
-    }
-
-    fn length(&mut self) -> Option<usize> {
-        self.u32().and_then(|value| usize::try_from(value).ok())
-    }
-
-    fn text(&mut self, length: usize) -> Option<String> {
-        let text = String::from_utf8(self.take(length)?.to_vec()).ok()?;
-        (self.byte()? == 0).then_some(text)
-    }
-
-    fn string(&mut self) -> Option<String> {
-        let length = self.length()?;
-        self.text(length)
-    }
-
-    fn signature(&mut self) -> Option<String> {
-        let length = self.byte()?;
-        self.text(usize::from(length))
-    }
-}
-
-/// Appends values in the wire's alignment.
-#[derive(Default)]
-struct Writer {
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    fn align(&mut self, to: usize) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.align(4);
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn string(&mut self, text: &str) {
-        self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
-        self.bytes.extend(text.as_bytes());
-        self.bytes.push(0);
-    }
-
-    /// A header field of a one-letter string type.
-    fn field(&mut self, code: u8, kind: u8, text: &str) {
-        self.align(8);
-        self.bytes.extend([code, 1, kind, 0]);
-        self.string(text);
-    }
-}
-
-/// Puts the fixed header in front of header fields and body.
-fn message(kind: u8, serial: u32, fields: &[u8], body: &[u8]) -> Vec<u8> {
-    let mut writer = Writer::default();
-    writer.bytes.extend([b'l', kind, 0, 1]);
-    writer.u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
-    writer.u32(serial);
-    writer.u32(u32::try_from(fields.len()).unwrap_or(u32::MAX));
-    writer.bytes.extend(fields);
-    writer.align(8);
-    writer.bytes.extend(body);
-    writer.bytes
-}
-
-fn list_jobs_call() -> Vec<u8> {
-    let mut fields = Writer::default();
-    fields.field(1, b'o', "/org/freedesktop/systemd1");
-    fields.field(2, b's', "org.freedesktop.systemd1.Manager");
-    fields.field(3, b's', "ListJobs");
-    fields.field(6, b's', "org.freedesktop.systemd1");
-    message(METHOD_CALL, SERIAL, &fields.bytes, &[])
-}
-
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(crate) fn call_length() -> usize {
-        list_jobs_call().len()
-    }
-
-    /// A signal as systemd sends it unasked.
-    pub(crate) fn signal() -> Vec<u8> {
-        let mut fields = Writer::default();
-        fields.field(1, b'o', "/org/freedesktop/systemd1");
-        fields.field(2, b's', "org.freedesktop.systemd1.Manager");
-        fields.field(3, b's', "Reloading");
-        message(4, 7, &fields.bytes, &[1, 0, 0, 0])
-    }
-
-    /// A reply to `ListJobs` with (unit, type) each.
-    pub(crate) fn jobs_reply(jobs: &[(&str, &str)]) -> Vec<u8> {
-        let mut items = Writer::default();
-        for (unit, kind) in jobs {
-            items.align(8);
-            items.u32(17);
-            for text in [
-                unit,
-                kind,
-                "running",
-                "/org/freedesktop/systemd1/job/17",
-                "/org/freedesktop/systemd1/unit/x",
-            ] {
-                items.string(text);
-            }
-        }
-        let mut body = Writer::default();
-        body.u32(u32::try_from(items.bytes.len()).unwrap());
-        body.align(8);
-        body.bytes.extend(items.bytes);
-        let mut fields = Writer::default();
-        fields.align(8);
-        fields.bytes.extend([5, 1, b'u', 0]);
-        fields.u32(SERIAL);
-        message(METHOD_RETURN, 9, &fields.bytes, &body.bytes)
-    }
-
-    #[test]
-    fn no_truncation_of_a_reply_panics() {
-        let reply = jobs_reply(&[("hostcni.service", "restart"), ("a.service", "stop")]);
-        let body = &reply[16 + 8..];
-        assert_eq!(parse_jobs(body).unwrap().len(), 2);
-        for length in 0..body.len() {
-            assert_eq!(parse_jobs(&body[..length]), None, "{length} bytes");
-        }
-        assert_eq!(parse_jobs(&[0xff; 64]), None);
-    }
-}
+pub(super) use message::tests;

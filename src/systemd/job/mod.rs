@@ -61,6 +61,18 @@ fn pending_at(socket: &Path, unit: &str, deadline: Instant) -> PendingJob {
     }
 }
 
+/// How often systemd has started a service again by itself since somebody last started it (`NRestarts`); None when
+/// systemd cannot be asked. It does not change while a process of the service runs. Takes at most 2 s.
+pub fn restarts(unit: &str) -> Option<u32> {
+    restarts_at(Path::new(PRIVATE_SOCKET), unit, Instant::now() + BOUND)
+}
+
+fn restarts_at(socket: &Path, unit: &str, deadline: Instant) -> Option<u32> {
+    dbus::number(socket, deadline, unit, "NRestarts")
+        .inspect_err(|error| tracing::debug!(%error, unit, "cannot ask systemd for NRestarts"))
+        .ok()
+}
+
 /// The service this process belongs to, by its control group; None outside a service.
 pub fn own_unit() -> Option<String> {
     std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text))
@@ -99,14 +111,14 @@ mod tests {
     fn a_restart_is_told_from_a_stop_and_from_no_job() {
         assert_eq!(PendingJob::from_type("try-restart"), PendingJob::Restart);
         let jobs = [("crio.service", "stop"), ("hostcni.service", "restart")];
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         let deadline = Instant::now() + Duration::from_secs(5);
         assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::Restart);
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         assert_eq!(pending_at(&socket, "crio.service", deadline), PendingJob::Stop);
-        let (socket, _dir) = fake_systemd(jobs.to_vec());
+        let (socket, _dir) = fake_systemd(&jobs);
         assert_eq!(pending_at(&socket, "other.service", deadline), PendingJob::None);
-        let (socket, _dir) = fake_systemd(vec![]);
+        let (socket, _dir) = fake_systemd(&[]);
         assert_eq!(pending_at(&socket, "hostcni.service", deadline), PendingJob::None);
     }
 
@@ -122,8 +134,23 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(2));
     }
 
-    /// Answers one `ListJobs`, with a signal before the reply as systemd may send one.
-    fn fake_systemd(jobs: Vec<(&'static str, &'static str)>) -> (std::path::PathBuf, tempfile::TempDir) {
+    #[test]
+    fn the_restarts_of_a_service_are_systemds_number_and_unknown_without_systemd() {
+        let length = dbus::tests::number_call_length("hostcni.service", "NRestarts");
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (socket, dir) = fake(length, dbus::tests::number_reply(b'u', 3));
+        assert_eq!(restarts_at(&socket, "hostcni.service", deadline), Some(3));
+        let (socket, _dir) = fake(length, dbus::tests::number_reply(b's', 3));
+        assert_eq!(restarts_at(&socket, "hostcni.service", deadline), None);
+        assert_eq!(restarts_at(&dir.path().join("nobody"), "hostcni.service", deadline), None);
+    }
+
+    fn fake_systemd(jobs: &[(&str, &str)]) -> (std::path::PathBuf, tempfile::TempDir) {
+        fake(dbus::tests::call_length(), dbus::tests::jobs_reply(jobs))
+    }
+
+    /// Answers one call of that length, with a signal before the reply as systemd may send one.
+    fn fake(call: usize, reply: Vec<u8>) -> (std::path::PathBuf, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("private");
         let listener = UnixListener::bind(&path).unwrap();
@@ -136,9 +163,9 @@ mod tests {
                 length += stream.read(&mut greeting[length..]).unwrap();
             }
             stream.write_all(b"OK 0123456789abcdef0123456789abcdef\r\n").unwrap();
-            stream.read_exact(&mut vec![0; dbus::tests::call_length()]).unwrap();
+            stream.read_exact(&mut vec![0; call]).unwrap();
             stream.write_all(&dbus::tests::signal()).unwrap();
-            stream.write_all(&dbus::tests::jobs_reply(&jobs)).unwrap();
+            stream.write_all(&reply).unwrap();
         });
         (path, dir)
     }

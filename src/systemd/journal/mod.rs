@@ -22,6 +22,7 @@ mod words;
 
 pub use behind::Behind;
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
+pub use queue::entries_lost;
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;

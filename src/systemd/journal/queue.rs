@@ -23,6 +23,14 @@ const CAPACITY: usize = 4096;
 /// How long the end of the process waits for entries to be written.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
 
+/// All entries of this process that did not fit.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// How many entries of this process were lost because the journal did not take them as fast as they came.
+pub fn entries_lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
 enum Item {
     Entry(Record),
     /// Answered when everything put in before is written.
@@ -39,6 +47,7 @@ impl Sink for Queue {
     fn put(&self, record: Record) {
         if self.sender.try_send(Item::Entry(record)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            LOST.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
