@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::attachment::SpooledDel;
+use crate::attachment::{Attachment, SpooledDel};
 use crate::datapath::Change;
 use crate::network::Fate;
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
@@ -79,22 +79,33 @@ fn follow(node: &Rc<Node>, change: Change) {
     }
     let node = Rc::clone(node);
     node.clone().sessions.spawn_local(async move {
-        if let Fate::Freed(attachment) = node.networks.changed(&change).await {
-            let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
-            journal::emit(&Event::LeaseFreed {
-                attachment: AttachmentFields::from(&attachment.key),
-                pod: attachment.pod.as_ref().map(PodFields::from),
-                addresses: &addresses.join(","),
-            });
-            node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
-            node.show_status();
+        match node.networks.changed(&change).await {
+            Fate::Freed(attachment) => freed(&node, &attachment),
+            Fate::Repaired(what) => repaired(&node, &what),
+            Fate::NotOurs => {}
         }
     });
 }
 
+fn freed(node: &Rc<Node>, attachment: &Attachment) {
+    let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
+    journal::emit(&Event::LeaseFreed {
+        attachment: AttachmentFields::from(&attachment.key),
+        pod: attachment.pod.as_ref().map(PodFields::from),
+        addresses: &addresses.join(","),
+    });
+    node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
+    node.show_status();
+}
+
+fn repaired(node: &Rc<Node>, what: &str) {
+    journal::emit(&Event::Repaired { what });
+    node.tell("repaired", &[("what", what.to_owned())]);
+}
+
 /// Makes the node's side as it should be, and says what was missing.
 async fn repair(node: &Rc<Node>) {
-    let mut repaired = match node.networks.prepare().await {
+    let mut changes = match node.networks.prepare().await {
         Ok(changes) => changes,
         Err(error) => {
             node.failed(&error.to_string());
@@ -103,13 +114,12 @@ async fn repair(node: &Rc<Node>) {
     };
     if !node.kernel.table_intact().await.unwrap_or(false) {
         match node.networks.apply_rules().await {
-            Ok(()) => repaired.push("loaded the nftables table again".to_owned()),
+            Ok(()) => changes.push("loaded the nftables table again".to_owned()),
             Err(error) => node.failed(&error.to_string()),
         }
     }
-    for what in repaired {
-        journal::emit(&Event::Repaired { what: &what });
-        node.tell("repaired", &[("what", what.clone())]);
+    for what in changes {
+        repaired(node, &what);
     }
 }
 
