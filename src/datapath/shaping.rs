@@ -44,7 +44,7 @@ impl Limit {
         let wanted = self.ticks();
         #[allow(clippy::cast_possible_truncation)] // as the kernel does (tbf_dump)
         let distance = seen.ticks.wrapping_sub(wanted as u32).cast_signed().unsigned_abs();
-        seen.rate == self.rate && u64::from(distance) <= (wanted >> 24) + 2
+        seen.rate == self.rate && u64::from(distance) <= (wanted >> 30) + 2
     }
 }
 

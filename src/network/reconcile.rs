@@ -46,10 +46,13 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
         }
         bridge.table.borrow_mut().remember(record);
     }
-    for link in links.values() {
+    // The ifbs come last: whose they are is known only then.
+    let (shapers, links): (Vec<Link>, Vec<Link>) =
+        links.into_values().partition(|link| attachment::host_link_of_shaper(&link.name).is_some());
+    for link in &links {
         unrecorded(bridge, link, &mut done).await;
     }
-    for link in links.values().filter(|link| bandwidth::is_orphan(bridge, link)) {
+    for link in shapers.iter().filter(|link| bandwidth::is_orphan(bridge, link)) {
         orphan(bridge, link, "no pod needs it", &mut done).await;
     }
     if let Some(last) = last {

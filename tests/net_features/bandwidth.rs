@@ -308,3 +308,18 @@ fn a_pod_whose_record_is_lost_keeps_its_limits() {
     assert_eq!(shapers(&server), Vec::<String>::new());
     server.holds_nothing();
 }
+
+#[test]
+fn a_pod_too_long_named_for_an_alias_keeps_its_limits_over_a_restart() {
+    let mut server = Server::new();
+    let pod = Namespace::new();
+    let name = "c".repeat(300);
+    let result = add(&server, &name, &pod, &both(10_000_000, 1_000_000)).result();
+    let before = ip(&server.node, "link show type ifb")[0]["ifindex"].clone();
+    server.kill();
+    server.start_again();
+    assert_eq!(ip(&server.node, "link show type ifb")[0]["ifindex"], before, "{}", server.log());
+    server.check(&name, &pod, &result).result();
+    server.del(&name, "").result();
+    server.holds_nothing();
+}
