@@ -323,3 +323,17 @@ fn a_pod_too_long_named_for_an_alias_keeps_its_limits_over_a_restart() {
     server.del(&name, "").result();
     server.holds_nothing();
 }
+
+#[test]
+fn a_limited_pod_still_sends_from_its_own_addresses_only() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    add(&server, "pod", &pod, &both(10_000_000, 1_000_000)).result();
+    pod.ok("ip address add 10.128.1.77/23 dev eth0; ip address add fd01::77/64 dev eth0 nodad");
+    for (own, other, gateway) in
+        [("10.128.0.2", "10.128.1.77", "10.128.0.1"), ("fd01::2", "fd01::77", "fd01::1")]
+    {
+        assert!(pod.succeeds(&format!("ping -q -c 2 -i 0.3 -W 2 -I {own} {gateway}")), "from {own}");
+        assert!(!pod.succeeds(&format!("ping -q -c 2 -i 0.3 -W 2 -I {other} {gateway}")), "from {other}");
+    }
+}
