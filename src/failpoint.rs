@@ -15,6 +15,7 @@ pub const STEPS: &[(&str, bool)] = &[
     ("add.link", true),
     ("add.record", true),
     ("datapath.attach", true),
+    ("datapath.shape", true),
     ("del.elements", true),
     ("del.forget", true),
     ("del.link", true),

@@ -15,6 +15,8 @@ mod delete;
 mod inspect;
 #[path = "net/monitor.rs"]
 mod monitor;
+#[path = "net/shaping.rs"]
+mod shaping;
 #[path = "net/support.rs"]
 mod support;
 #[path = "net/tables.rs"]

@@ -5,5 +5,6 @@
 mod support;
 #[path = "net_features"]
 mod features {
+    pub mod bandwidth;
     pub mod spoofing;
 }

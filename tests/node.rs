@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         boots::a_del_without_socket_is_spooled_and_carried_out_before_ready,
         pods::a_container_of_the_runtime_reaches_all_it_should_and_leaves_nothing,
         pods::a_pod_runs_and_goes_through_the_cri_with_its_ports,
+        pods::a_pod_has_the_bandwidth_of_its_annotations,
         pods::a_runtime_started_first_follows_every_start_and_stop_within_a_second,
         pods::a_runtime_stays_ready_through_ten_restarts,
         pods::a_conf_that_is_a_list_is_loaded_as_well,

@@ -51,6 +51,7 @@ impl Direct {
             }],
             hairpin: true,
             isolated: false,
+            shaping: None,
         };
         let netns = OwnedFd::from(File::open(pod.path()).map_err(|error| error.to_string())?);
         self.runtime.block_on(self.kernel.attach(spec, netns)).map(drop).map_err(|error| error.to_string())

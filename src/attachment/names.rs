@@ -48,6 +48,16 @@ pub fn host_link_name(key: &AttachmentKey) -> String {
     "hc".chars().chain((0..13).rev().map(digit)).collect()
 }
 
+/// The name of the ifb that limits what the pod sends: the host end's hash behind `hi`.
+pub fn shaper_name(host_link: &str) -> String {
+    format!("hi{}", host_link.strip_prefix("hc").unwrap_or(host_link))
+}
+
+/// The host end whose ifb has that name, if it is one's.
+pub fn host_link_of_shaper(name: &str) -> Option<String> {
+    name.strip_prefix("hi").filter(|digits| digits.len() == 13).map(|digits| format!("hc{digits}"))
+}
+
 /// The alias of that link, at most 255 bytes: `hostcni:network/container/interface address/length …`.
 ///
 /// A key too long for it leaves hashes only, [`is_short_alias_of`]: such a link is found by its name.

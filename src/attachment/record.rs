@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::cni::{AddResult, AttachmentKey, CniVersion, MacAddr, PodIdentity, PortMapping};
+use crate::cni::{AddResult, AttachmentKey, Bandwidth, CniVersion, MacAddr, PodIdentity, PortMapping};
 
 use super::{Delegated, host_link_name, time};
 
@@ -87,6 +87,9 @@ pub struct Attachment {
     /// Host ports that lead to the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub port_mappings: Vec<PortMapping>,
+    /// Rate limits that the pod has; absent where nothing is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
     /// Another plugin made it before hostcni came: there is no link of ours, and it lasts as long as its namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
@@ -116,6 +119,7 @@ impl Attachment {
             cni_version: CniVersion::CURRENT,
             result: None,
             port_mappings: Vec::new(),
+            bandwidth: None,
             imported: false,
             delegated: None,
             key,

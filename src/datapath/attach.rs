@@ -7,7 +7,9 @@ use nix::errno::Errno;
 
 use super::namespace_jobs::Door;
 use super::socket::Socket;
-use super::{AttachError, KernelError, Link, PodLink, PodLinkSpec, PodRoute, ipv6, links, message, parse};
+use super::{
+    AttachError, KernelError, Link, PodLink, PodLinkSpec, PodRoute, ipv6, links, message, parse, shaping,
+};
 
 /// Makes the veth pair and configures the pod's end of it.
 pub(super) fn attach(
@@ -53,7 +55,11 @@ fn make(
                 KernelError::new(Errno::ENODEV as i32, "look up link", spec.host_link.as_str())
             })
         })
-        .and_then(|link| configure(pod, spec, &link))
+        .and_then(|link| {
+            // While the pod's end is down.
+            spec.shaping.as_ref().map_or(Ok(()), |limits| shaping::apply(host, &link, limits))?;
+            configure(pod, spec, &link)
+        })
         .map_err(|error| undo(host, spec, error).into())
 }
 
@@ -73,14 +79,18 @@ fn creation_refused(pod: &mut Socket, spec: &PodLinkSpec, error: KernelError) ->
 }
 
 fn undo(host: &mut Socket, spec: &PodLinkSpec, error: KernelError) -> KernelError {
-    match host.one(message::delete_link_by_name(&spec.host_link)) {
-        Ok(_) => error,
-        Err(gone) if gone.is_missing() => error,
-        Err(failed) => {
-            let text = error.text.clone().map_or(String::new(), |text| format!("{text}; "));
-            error.with_text(format!("{text}and taking it back failed: {failed}"))
+    let mut error = error;
+    for link in spec.links() {
+        match host.one(message::delete_link_by_name(&link)) {
+            Ok(_) => {}
+            Err(gone) if gone.is_missing() => {}
+            Err(failed) => {
+                let text = error.text.clone().map_or(String::new(), |text| format!("{text}; "));
+                error = error.with_text(format!("{text}and taking it back failed: {failed}"));
+            }
         }
     }
+    error
 }
 
 fn configure(pod: &mut Socket, spec: &PodLinkSpec, host_link: &Link) -> Result<PodLink, KernelError> {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::sync::mpsc as channel;
+use tokio::sync::{mpsc as channel, oneshot};
 
 use super::conntrack::Stale;
 use super::monitor::Monitor;
@@ -12,8 +12,8 @@ use super::reaper::Delete;
 use super::worker::{Observer, Sender, Thread, ask, queue};
 use super::{
     AttachError, BridgeReport, BridgeSpec, Change, Element, ElementBatch, KernelError, Link, Loopback6,
-    PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, TableFamily, UpdateError, links,
-    namespace_jobs, nft_jobs, reaper, sysctl,
+    PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, Shaped, Shaping, TableFamily, UpdateError,
+    links, namespace_jobs, nft_jobs, reaper, sysctl,
 };
 
 /// The handle: cheap to clone, usable from any task. The threads end when the last one is dropped.
@@ -27,7 +27,7 @@ pub struct Kernel {
 
 struct Inner {
     links: Sender<links::Job>,
-    reaper: Sender<Delete>,
+    reaper: Sender<Vec<Delete>>,
     namespaces: Sender<namespace_jobs::Job>,
     nft: Sender<nft_jobs::Job>,
     monitor: Monitor,
@@ -98,8 +98,47 @@ impl Kernel {
     /// Deletes the link of that name and answers when it is gone: true if there was one. Deletions that
     /// are asked for while another is in flight are carried out together.
     pub async fn delete_link(&self, name: &str) -> Result<bool, KernelError> {
-        let job = |reply| Delete { name: name.to_owned(), reply: Some(reply) };
+        let job = |reply| vec![Delete { name: name.to_owned(), reply: Some(reply) }];
         ask(&self.inner.reaper, "delete link", name, job).await?
+    }
+
+    /// Deletes the links of those names together, at the price of one; true if there was any. Of several failures
+    /// the first is told.
+    pub async fn delete_links(&self, names: &[String]) -> Result<bool, KernelError> {
+        if let [name] = names {
+            return self.delete_link(name).await;
+        }
+        let gone = || KernelError::new(nix::libc::ECANCELED, "delete links", names.join(", "));
+        let (mut jobs, mut answers) = (Vec::new(), Vec::new());
+        for name in names {
+            let (reply, answer) = oneshot::channel();
+            jobs.push(Delete { name: name.clone(), reply: Some(reply) });
+            answers.push(answer);
+        }
+        if !self.inner.reaper.send(jobs) {
+            return Err(gone());
+        }
+        let mut outcome = Ok(false);
+        for answer in answers {
+            match (answer.await.map_err(|_| gone()).and_then(|outcome| outcome), &mut outcome) {
+                (Ok(was), Ok(any)) => *any |= was,
+                (Err(error), Ok(_)) => outcome = Err(error),
+                (_, Err(_)) => {}
+            }
+        }
+        outcome
+    }
+
+    /// Makes the rate limits of a pod's link be those; whether anything was amiss.
+    pub async fn shape(&self, link: &str, shaping: Shaping) -> Result<bool, KernelError> {
+        let job = |reply| links::Job::Shape(link.to_owned(), Box::new(shaping), reply);
+        ask(&self.inner.links, "limit the rate of link", link, job).await?
+    }
+
+    /// The rate limits that a pod's link has, with the ifb of that name.
+    pub async fn shaped(&self, link: &str, shaper: &str) -> Result<Shaped, KernelError> {
+        let job = |reply| links::Job::Shaped(link.to_owned(), shaper.to_owned(), reply);
+        ask(&self.inner.links, "look up the limits of link", link, job).await?
     }
 
     /// Deletes an interface inside a namespace (and so its other end): true if there was one.

@@ -6,7 +6,10 @@ use tokio::sync::oneshot;
 
 use super::socket::Socket;
 use super::worker::{self, Queue};
-use super::{BridgeReport, BridgeSpec, KernelError, Link, Loopback6, bridge, message, parse, sysctl};
+use super::{
+    BridgeReport, BridgeSpec, KernelError, Link, Loopback6, Shaped, Shaping, bridge, message, parse, shaping,
+    sysctl,
+};
 
 type Reply<T> = oneshot::Sender<Result<T, KernelError>>;
 
@@ -19,6 +22,8 @@ pub(super) enum Job {
     Port(Port, Reply<()>),
     Sysctls(Vec<(String, String)>, oneshot::Sender<(Vec<sysctl::Change>, Vec<KernelError>)>),
     Loopback6(Loopback6, Reply<bool>),
+    Shape(String, Box<Shaping>, Reply<bool>),
+    Shaped(String, String, Reply<Shaped>),
     Ping(Reply<()>),
 }
 
@@ -53,6 +58,8 @@ fn serve(socket: &mut Socket, job: Job) {
             drop(reply.send(sysctl::ensure(settings)));
         }
         Job::Loopback6(route, reply) => drop(reply.send(loopback6(socket, &route))),
+        Job::Shape(link, limits, reply) => drop(reply.send(shaping::repair(socket, &link, &limits))),
+        Job::Shaped(link, shaper, reply) => drop(reply.send(shaping::look(socket, &link, &shaper))),
         Job::Ping(reply) => drop(reply.send(socket.one(message::link_by_index(message::LOOPBACK)).map(drop))),
     }
 }

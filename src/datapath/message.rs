@@ -135,6 +135,27 @@ pub(super) fn create_bridge(name: &str, mac: [u8; 6]) -> Request {
     )
 }
 
+/// An ifb, down: a link that gives back what is sent by it.
+pub(super) fn create_ifb(name: &str, mtu: u32) -> Request {
+    let attributes = vec![
+        named(name),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::NumTxQueues(1),
+        LinkAttribute::NumRxQueues(1),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]),
+    ];
+    let message = RouteNetlinkMessage::NewLink(link_message(0, attributes));
+    request(message, NLM_F_CREATE | NLM_F_EXCL, "create ifb", name)
+}
+
+/// An alias for a link, and the link up.
+pub(super) fn set_alias_up(name: &str, alias: &str) -> Request {
+    let mut message = link_message(0, vec![named(name), LinkAttribute::IfAlias(alias.to_owned())]);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    request(RouteNetlinkMessage::NewLink(message), 0, "set alias of link and set up", name)
+}
+
 fn change(index: u32, attribute: LinkAttribute, operation: &'static str, name: &str) -> Request {
     request(RouteNetlinkMessage::SetLink(link_message(index, vec![attribute])), 0, operation, name)
 }

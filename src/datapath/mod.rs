@@ -26,7 +26,9 @@ mod nfnl;
 mod nft_jobs;
 mod parse;
 mod reaper;
+mod shaping;
 mod socket;
+mod tc;
 mod types;
 mod worker;
 
@@ -48,6 +50,7 @@ pub use elements::{Element, PodPort, PortMap, Protocol, Set, TABLE, TableFamily,
 pub use error::{KernelError, Result};
 pub use kernel::Kernel;
 pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};
+pub use shaping::{Bucket, Limit, Shaped, Shaping};
 pub use types::{
     AttachError, BridgeReport, BridgeSpec, Change, Link, LinkView, PodLink, PodLinkSpec, PodRoute, PodView,
 };

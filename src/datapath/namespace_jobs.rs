@@ -32,8 +32,8 @@ pub(super) enum Job {
 /// without [`Made::take`], it has the reaper delete the link.
 pub(super) struct Made {
     link: Option<PodLink>,
-    name: String,
-    reaper: Sender<Delete>,
+    names: Vec<String>,
+    reaper: Sender<Vec<Delete>>,
 }
 
 impl Made {
@@ -46,9 +46,9 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if self.link.is_some() {
-            let name = std::mem::take(&mut self.name);
+            let names = std::mem::take(&mut self.names);
             // Without a reaper the process is ending; the next start takes down what nobody owns.
-            self.reaper.send(Delete { name, reply: None });
+            self.reaper.send(names.into_iter().map(|name| Delete { name, reply: None }).collect());
         }
     }
 }
@@ -58,7 +58,7 @@ struct Worker {
     door: Door,
     /// A socket in the node's namespace; it stays there wherever the thread is.
     host: Socket,
-    reaper: Sender<Delete>,
+    reaper: Sender<Vec<Delete>>,
 }
 
 /// The way into pods' namespaces and back.
@@ -68,7 +68,11 @@ pub(super) struct Door {
 }
 
 /// Starts one thread.
-pub(super) fn start(number: usize, queue: Queue<Job>, reaper: Sender<Delete>) -> Result<(), KernelError> {
+pub(super) fn start(
+    number: usize,
+    queue: Queue<Job>,
+    reaper: Sender<Vec<Delete>>,
+) -> Result<(), KernelError> {
     let fail = |error: std::io::Error| KernelError::from_io(&error, "open", "the node's network namespace");
     let home = netns::own().map_err(fail)?;
     let home_id = netns::id(&home).map_err(fail)?;
@@ -86,7 +90,7 @@ impl Worker {
             Job::Attach(spec, netns, reply) => {
                 let made = attach::attach(&self.door, &mut self.host, &spec, &netns).map(|link| Made {
                     link: Some(link),
-                    name: spec.host_link.clone(),
+                    names: spec.links(),
                     reaper: self.reaper.clone(),
                 });
                 // If nobody takes it, dropping it undoes the link.

@@ -4,7 +4,7 @@
 //! waits little longer. So requests that arrive while a deletion is in flight are gathered, and then all
 //! deleted as one group ("group commit"). Each request is answered only when its link is gone.
 //!
-//! Only veths that were asked for are ever put into a group, each batch has a number of its own from a range
+//! Only veths and ifbs that were asked for are ever put into a group, each batch has a number of its own from a range
 //! of ours, and a number that any link bears already is never used. A link that cannot be put into the group
 //! fails alone; if the group as a whole is refused, its links get their old group back and go one by one.
 
@@ -40,8 +40,8 @@ impl Delete {
     }
 }
 
-/// Starts the reaper's thread.
-pub(super) fn start(queue: Queue<Delete>) -> Result<(), KernelError> {
+/// Starts the reaper's thread. What comes in one is deleted together.
+pub(super) fn start(queue: Queue<Vec<Delete>>) -> Result<(), KernelError> {
     let socket = Socket::open()?;
     worker::spawn("hc-reaper", move || Reaper { socket, groups: Groups::default() }.run(&queue))
 }
@@ -52,12 +52,11 @@ struct Reaper {
 }
 
 impl Reaper {
-    fn run(mut self, queue: &Queue<Delete>) {
-        while let Some(first) = queue.next() {
-            let mut batch = vec![first];
+    fn run(mut self, queue: &Queue<Vec<Delete>>) {
+        while let Some(mut batch) = queue.next() {
             while batch.len() < PER_BATCH {
                 let Some(next) = queue.next_now() else { break };
-                batch.push(next);
+                batch.extend(next);
             }
             self.delete(batch);
         }
@@ -79,7 +78,7 @@ impl Reaper {
             }
         }
         let (group, single): (Vec<_>, Vec<_>) =
-            doomed.into_iter().partition(|(_, link)| link.kind.as_deref() == Some("veth"));
+            doomed.into_iter().partition(|(_, link)| matches!(link.kind.as_deref(), Some("veth" | "ifb")));
         self.delete_group(group);
         self.delete_singly(single);
     }

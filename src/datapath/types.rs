@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::KernelError;
+use super::{KernelError, Shaping};
 
 /// The bridge that a network's links hang on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,17 @@ pub struct PodLinkSpec {
     pub hairpin: bool,
     /// Whether the pod's port may not talk to other isolated ports.
     pub isolated: bool,
+    /// Rate limits; they stand before the pod can send.
+    pub shaping: Option<Shaping>,
+}
+
+impl PodLinkSpec {
+    /// The names of all links that are made on the node.
+    pub(super) fn links(&self) -> Vec<String> {
+        let shaper = self.shaping.as_ref().filter(|shaping| shaping.from_pod.is_some());
+        let shaper = shaper.map(|shaping| shaping.shaper.clone());
+        std::iter::once(self.host_link.clone()).chain(shaper).collect()
+    }
 }
 
 /// A pod's link, made.

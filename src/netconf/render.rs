@@ -13,10 +13,12 @@ use crate::cni::{Bounds, CniVersion};
 use crate::settings::{DriverSettings, NetworkSettings, Settings};
 
 /// The capabilities that runtimes may pass arguments for. Only what the network carries out: a runtime believes
-/// that what it passes is done (`bandwidth`, for one, the bridge does not do).
+/// that what it passes is done.
 fn capabilities(driver: &DriverSettings) -> Vec<String> {
     match driver {
-        DriverSettings::Bridge(_) => ["portMappings", "ips", "mac", "dns"].map(str::to_owned).to_vec(),
+        DriverSettings::Bridge(_) => {
+            ["portMappings", "bandwidth", "ips", "mac", "dns"].map(str::to_owned).to_vec()
+        }
         DriverSettings::Delegate(delegate) => delegate.list.capabilities(),
     }
 }

@@ -26,7 +26,7 @@ use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
 use super::steps::Steps;
-use super::{Difference, Error, KeyedQueue, Table, check, ports, reconcile};
+use super::{Difference, Error, KeyedQueue, Table, bandwidth, check, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
 const FALLBACK_MTU: u32 = 1500;
@@ -40,7 +40,7 @@ pub struct Bridge {
     pub(super) table: RefCell<Table>,
     pub(super) queue: Rc<KeyedQueue>,
     pub(super) index: Cell<u32>,
-    mtu: Cell<u32>,
+    pub(super) mtu: Cell<u32>,
 }
 
 impl Bridge {
@@ -186,6 +186,7 @@ impl Bridge {
         let same = attachment.state == State::Ready
             && attachment.netns_id == Some(NetnsId::of(netns::id(&request.netns).unwrap_or_default()))
             && attachment.port_mappings == request.runtime.port_mappings
+            && attachment.bandwidth == bandwidth::asked(&request.runtime)?
             && request.runtime.mac.is_none_or(|mac| attachment.mac == Some(mac));
         if same {
             let netns = request.netns.try_clone().map_err(|error| Error::InvalidNetns(error.to_string()))?;
@@ -216,6 +217,7 @@ impl Bridge {
             routes: routes.clone(),
             hairpin: self.settings.hairpin,
             isolated: self.settings.isolated,
+            shaping: bandwidth::shaping(&attachment, self.mtu.get()),
         };
         // Before the link: what a pod sends first, its ARP for the gateway, shall pass.
         self.hold(&attachment).await?;
@@ -262,6 +264,7 @@ impl Bridge {
             pod: request.pod.clone(),
             cni_version: request.version,
             port_mappings: request.runtime.port_mappings.clone(),
+            bandwidth: bandwidth::asked(&request.runtime)?,
             ..Attachment::new(request.key.clone())
         };
         Ok((leases, attachment))
@@ -280,7 +283,7 @@ impl Bridge {
             AttachError::Kernel(kernel) => kernel.is_exists(),
             _ => false,
         };
-        if exists && self.kernel.delete_link(&spec.host_link).await? {
+        if exists && self.kernel.delete_links(&bandwidth::links(&spec.host_link, None)).await? {
             return Ok(self.kernel.attach(spec, clone()?).await?);
         }
         Err(error.into())
@@ -344,7 +347,7 @@ impl Bridge {
             attachment.as_ref().map_or_else(|| attachment::host_link_name(key), |it| it.host_link.clone());
         let mut errors = Vec::new();
         crate::step!("del.link", Error::Injected("del.link"));
-        if let Err(error) = self.kernel.delete_link(&link).await {
+        if let Err(error) = self.kernel.delete_links(&bandwidth::links(&link, attachment.as_ref())).await {
             errors.push(Error::Kernel(error));
         }
         steps.passed("link");
@@ -407,6 +410,7 @@ impl Bridge {
         let mut found = check::against_kernel(&expected, &view);
         found.extend(check::against_leases(attachment, &leased));
         found.extend(check::against_rules(&self.missing_rules(attachment).await?));
+        found.extend(check::against_limits(self.missing_limits(attachment).await?));
         Ok(found)
     }
 
@@ -471,6 +475,9 @@ impl Bridge {
 
     async fn link_changed(&self, change: &Change) -> Fate {
         let Change::LinkRemoved { name, .. } = change else { return Fate::NotOurs };
+        if let Some(host_link) = attachment::host_link_of_shaper(name) {
+            return self.shaper_removed(&host_link).await;
+        }
         let Some(key) = self.table.borrow().by_link(name).map(|attachment| attachment.key.clone()) else {
             return Fate::NotOurs;
         };
@@ -498,18 +505,14 @@ impl Bridge {
     }
 }
 
-/// Capability arguments that this network cannot honour are refused, never ignored.
+/// Capability arguments that this network cannot honour, or that make no sense, are refused, never ignored.
 fn refuse_unsupported(runtime: &RuntimeConfig) -> Result<(), Error> {
-    let refuse = |what: &str| {
-        Err(Error::Unsupported(format!("{what} is not supported by this network: remove it from the pod")))
-    };
-    if runtime.bandwidth.as_ref().is_some_and(|bandwidth| !bandwidth.is_unlimited()) {
-        return refuse("the capability argument bandwidth");
-    }
     if runtime.ip_ranges.is_some() {
-        return refuse("the capability argument ipRanges");
+        let what =
+            "the capability argument ipRanges is not supported by this network: remove it from the pod";
+        return Err(Error::Unsupported(what.to_owned()));
     }
-    Ok(())
+    bandwidth::asked(runtime).map(drop)
 }
 
 fn mac_for(leases: &[Lease]) -> MacAddr {

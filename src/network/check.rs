@@ -34,6 +34,11 @@ pub fn against_rules(missing: &[String]) -> Vec<Difference> {
     missing.iter().map(|what| Difference(format!("{what} is gone from nftables"))).collect()
 }
 
+/// Names the limits that are not as ADD made them.
+pub fn against_limits(missing: Vec<String>) -> Vec<Difference> {
+    missing.into_iter().map(Difference).collect()
+}
+
 /// Compares the kernel with the record.
 pub fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
     let mut found = Vec::new();

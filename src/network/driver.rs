@@ -147,6 +147,8 @@ pub enum Fate {
     NotOurs,
     /// The lease is free again.
     Freed(Box<Attachment>),
+    /// Something that belongs to an attachment was made again, or could not be: in words.
+    Repaired(String),
 }
 
 /// A network's figures.

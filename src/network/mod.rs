@@ -12,6 +12,7 @@ mod driver;
 mod error;
 mod identity;
 mod networks;
+mod bandwidth;
 mod ports;
 mod queue;
 mod reconcile;

@@ -15,7 +15,7 @@ use crate::datapath::{AntiSpoofing, Change, Kernel, PortMap, Ruleset};
 use crate::settings::{DriverSettings, NetworkSettings};
 
 use super::driver::{AddRequest, Added, CheckRequest, DelRequest, Driver, Fate, Only, Reconciled, Report};
-use super::{Bridge, Delegate, Error, Kept, delegate};
+use super::{Bridge, Delegate, Error, Kept, bandwidth, delegate};
 
 /// What a request brought about.
 #[derive(Debug, Default)]
@@ -229,7 +229,8 @@ impl Networks {
         if let Some(driver) = driver.filter(|driver| !is_delegate(driver)) {
             return Ok(driver.del(request).await?.or(gone));
         }
-        self.kernel.delete_link(&crate::attachment::host_link_name(&key)).await?;
+        let link = crate::attachment::host_link_name(&key);
+        self.kernel.delete_links(&bandwidth::links(&link, None)).await?;
         self.store.remove(&key)?;
         Ok(self.retired.borrow_mut().remove(&key).or(gone))
     }
@@ -260,11 +261,12 @@ impl Networks {
         join_all(each).await
     }
 
-    /// Tells every driver of a change in the kernel; the attachment whose lease that freed, if one.
+    /// Tells every driver of a change in the kernel; what the one that it concerns did about it.
     pub async fn changed(&self, change: &Change) -> Fate {
         for (_, driver) in &self.drivers {
-            if let freed @ Fate::Freed(_) = driver.changed(change).await {
-                return freed;
+            let fate = driver.changed(change).await;
+            if fate != Fate::NotOurs {
+                return fate;
             }
         }
         Fate::NotOurs

@@ -12,7 +12,7 @@ use crate::cni::{AttachmentKey, CniVersion};
 use crate::datapath::{Link, netns};
 
 use super::driver::Reconciled;
-use super::{Bridge, Error};
+use super::{Bridge, Error, bandwidth};
 
 /// Reconciles one bridge network.
 pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled, Error> {
@@ -30,6 +30,9 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
             (State::Ready, Some(link)) => {
                 done.kept += 1;
                 adopt(bridge, &link, &mut done).await;
+                if let Err(error) = bridge.shape(&record).await {
+                    done.failures.push(error.to_string());
+                }
             }
             (State::Ready, None) if lives_elsewhere(&record) => done.kept += 1,
             (State::Ready, None) => {
@@ -43,8 +46,14 @@ pub async fn run(bridge: &Bridge, records: Vec<Attachment>) -> Result<Reconciled
         }
         bridge.table.borrow_mut().remember(record);
     }
-    for link in links.into_values() {
-        unrecorded(bridge, &link, &mut done).await;
+    // The ifbs come last: whose they are is known only then.
+    let (shapers, links): (Vec<Link>, Vec<Link>) =
+        links.into_values().partition(|link| attachment::host_link_of_shaper(&link.name).is_some());
+    for link in &links {
+        unrecorded(bridge, link, &mut done).await;
+    }
+    for link in shapers.iter().filter(|link| bandwidth::is_orphan(bridge, link)) {
+        orphan(bridge, link, "no pod needs it", &mut done).await;
     }
     if let Some(last) = last {
         bridge.table.borrow_mut().pool.rest_after(&last);
@@ -104,7 +113,11 @@ async fn unrecorded(bridge: &Bridge, link: &Link, done: &mut Reconciled) {
         return;
     }
     match rebuilt(bridge, key, addresses) {
-        Ok(record) => {
+        Ok(mut record) => {
+            record.bandwidth = bridge.limits_of(&link.name).await.unwrap_or_else(|error| {
+                done.failures.push(error.to_string());
+                None
+            });
             restore(bridge, &record, done);
             if let Err(error) = bridge.table.borrow_mut().put(record) {
                 done.failures.push(error.to_string());

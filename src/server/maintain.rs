@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::attachment::SpooledDel;
+use crate::attachment::{Attachment, SpooledDel};
 use crate::datapath::Change;
 use crate::network::Fate;
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
@@ -81,23 +81,35 @@ fn follow(node: &Rc<Node>, change: Change) {
     }
     let node = Rc::clone(node);
     node.clone().sessions.spawn_local(async move {
-        if let Fate::Freed(attachment) = node.networks.changed(&change).await {
-            node.metrics.reclaimed.inc();
-            let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
-            journal::emit(&Event::LeaseFreed {
-                attachment: AttachmentFields::from(&attachment.key),
-                pod: attachment.pod.as_ref().map(PodFields::from),
-                addresses: &addresses.join(","),
-            });
-            node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
-            node.show_status();
+        match node.networks.changed(&change).await {
+            Fate::Freed(attachment) => freed(&node, &attachment),
+            Fate::Repaired(what) => repaired(&node, Repair::Node, &what),
+            Fate::NotOurs => {}
         }
     });
 }
 
+fn freed(node: &Rc<Node>, attachment: &Attachment) {
+    node.metrics.reclaimed.inc();
+    let addresses: Vec<String> = attachment.addresses.iter().map(ToString::to_string).collect();
+    journal::emit(&Event::LeaseFreed {
+        attachment: AttachmentFields::from(&attachment.key),
+        pod: attachment.pod.as_ref().map(PodFields::from),
+        addresses: &addresses.join(","),
+    });
+    node.tell("lease-freed", &[("attachment", attachment.key.to_string())]);
+    node.show_status();
+}
+
+fn repaired(node: &Rc<Node>, object: Repair, what: &str) {
+    node.metrics.repaired(object);
+    journal::emit(&Event::Repaired { what });
+    node.tell("repaired", &[("what", what.to_owned())]);
+}
+
 /// Makes the node's side as it should be, and says what was missing.
 async fn repair(node: &Rc<Node>) {
-    let mut repaired = match node.networks.prepare().await {
+    let mut repairs = match node.networks.prepare().await {
         Ok(changes) => changes.into_iter().map(|change| (Repair::Node, change)).collect(),
         Err(error) => {
             node.failed(&error.to_string());
@@ -106,14 +118,12 @@ async fn repair(node: &Rc<Node>) {
     };
     if !node.kernel.table_intact().await.unwrap_or(false) {
         match node.networks.apply_rules().await {
-            Ok(()) => repaired.push((Repair::Nftables, "loaded the nftables table again".to_owned())),
+            Ok(()) => repairs.push((Repair::Nftables, "loaded the nftables table again".to_owned())),
             Err(error) => node.failed(&error.to_string()),
         }
     }
-    for (object, what) in repaired {
-        node.metrics.repaired(object);
-        journal::emit(&Event::Repaired { what: &what });
-        node.tell("repaired", &[("what", what.clone())]);
+    for (object, what) in repairs {
+        repaired(node, object, &what);
     }
 }
 

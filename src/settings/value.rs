@@ -220,10 +220,11 @@ impl FromStr for BridgeName {
         if ["lo", "all", "default"].contains(&text) {
             return Err("a name that the kernel uses for something else".into());
         }
-        // What `attachment::host_link_name` makes, and what a start would therefore take down as nobody's.
-        if text.len() == 15 && text.starts_with("hc") {
+        // What `attachment::host_link_name` and `shaper_name` make: a start would take them down as nobody's.
+        if text.len() == 15 && (text.starts_with("hc") || text.starts_with("hi")) {
             return Err(
-                "looks like the host end of a pod's link (`hc` and 13 characters): choose another".into()
+                "looks like the host end of a pod's link (`hc` or `hi` and 13 characters): choose another"
+                    .into(),
             );
         }
         Ok(Self(name))

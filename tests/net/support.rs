@@ -89,6 +89,7 @@ pub fn pod_spec(number: u8) -> PodLinkSpec {
         routes: vec![route("0.0.0.0/0", Some("10.128.0.1")), route("::/0", Some("fd01::1"))],
         hairpin: true,
         isolated: false,
+        shaping: None,
     }
 }
 

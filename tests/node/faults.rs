@@ -81,7 +81,7 @@ impl Rounds<'_> {
         ports["runtimeConfig"] = json!({"portMappings": [
             {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
             {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
-        ]});
+        ], "bandwidth": {"egressRate": 50_000_000, "egressBurst": 1_000_000}});
 
         for pod in ["once", "again", "spooled"] {
             node.ok(&format!("ip netns add {pod}"));
@@ -147,7 +147,10 @@ impl Rounds<'_> {
         // A deletion that the kernel or the disk refused is tried again within seconds.
         until(&format!("{round}: only the kept pod"), || {
             found = attachments(node);
-            found.len() == 1 && records(node).len() == 1 && host_links(node).len() == 1
+            found.len() == 1
+                && records(node).len() == 1
+                && host_links(node).len() == 1
+                && shapers(node).is_empty()
         });
         assert_eq!(found[0]["containerId"], "kept", "{round}: {found:?}");
         let listed: BTreeSet<&str> =

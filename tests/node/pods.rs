@@ -51,7 +51,7 @@ pub fn a_pod_runs_and_goes_through_the_cri_with_its_ports(node: &mut Node) {
     boot(node);
     let mut cri = runtime(node);
     until("NetworkReady", || cri.network_ready().unwrap().0);
-    let pod = Pod { name: "web".to_owned(), ports: vec![(8080, 80)] };
+    let pod = Pod { name: "web".to_owned(), ports: vec![(8080, 80)], ..Pod::default() };
     let id = cri.run_pod(pod.clone()).unwrap();
     let addresses = cri.addresses(&id).unwrap();
     assert_eq!(addresses.len(), 2, "{addresses:?}");
@@ -69,6 +69,37 @@ pub fn a_pod_runs_and_goes_through_the_cri_with_its_ports(node: &mut Node) {
     assert_eq!(leased(node), 0);
     cri.remove_pod(&id).unwrap();
     assert_eq!(cri.pods().unwrap(), Vec::<String>::new());
+    nothing_left(node);
+}
+
+pub fn a_pod_has_the_bandwidth_of_its_annotations(node: &mut Node) {
+    boot(node);
+    let mut cri = runtime(node);
+    until("NetworkReady", || cri.network_ready().unwrap().0);
+    let limits = |node: &Node| {
+        let all = node.ok("tc qdisc show");
+        let rates =
+            all.lines().filter_map(|line| Some(line.split_once(" rate ")?.1.split(' ').next()?.to_owned()));
+        let mut rates: Vec<String> = rates.collect();
+        rates.sort();
+        rates
+    };
+    let annotations =
+        vec![("kubernetes.io/ingress-bandwidth", "10M"), ("kubernetes.io/egress-bandwidth", "20M")];
+    let id = cri.run_pod(Pod { annotations, ..Pod::named("slow") }).unwrap();
+    assert_eq!(limits(node), ["10Mbit", "20Mbit"]);
+    for address in cri.addresses(&id).unwrap() {
+        node.ok(&format!("ping -q -c2 -W5 {address}"));
+    }
+    node.ok("systemctl restart hostcni.service");
+    assert_eq!(limits(node), ["10Mbit", "20Mbit"], "after a restart");
+    let plain = cri.run_pod(Pod::named("plain")).unwrap();
+    assert_eq!(limits(node).len(), 2, "the other pod has none");
+    for id in [id, plain] {
+        cri.stop_pod(&id).unwrap();
+        cri.remove_pod(&id).unwrap();
+    }
+    assert_eq!(limits(node), Vec::<String>::new());
     nothing_left(node);
 }
 
@@ -117,7 +148,7 @@ pub fn a_conf_that_is_a_list_is_loaded_as_well(node: &mut Node) {
     assert!(node.has(path) && !node.has(CONF));
     let mut cri = runtime(node);
     until("NetworkReady", || cri.network_ready().unwrap().0);
-    let id = cri.run_pod(Pod { name: "web".to_owned(), ports: vec![(8080, 80)] }).unwrap();
+    let id = cri.run_pod(Pod { name: "web".to_owned(), ports: vec![(8080, 80)], ..Pod::default() }).unwrap();
     assert_eq!(cri.addresses(&id).unwrap().len(), 2);
     cri.stop_pod(&id).unwrap();
     cri.remove_pod(&id).unwrap();

@@ -109,6 +109,11 @@ pub fn host_links(node: &Node) -> Vec<String> {
     links(node).into_iter().filter(|name| name.starts_with("hc")).collect()
 }
 
+/// The ifbs of pods on the node.
+pub fn shapers(node: &Node) -> Vec<String> {
+    links(node).into_iter().filter(|name| name.starts_with("hi")).collect()
+}
+
 /// Records of attachments on the node.
 pub fn records(node: &Node) -> Vec<String> {
     files(&node.live(ATTACHMENTS))
@@ -123,6 +128,7 @@ pub fn spooled(node: &Node) -> Vec<String> {
 #[track_caller]
 pub fn nothing_left(node: &Node) {
     assert_eq!(host_links(node), Vec::<String>::new(), "links of pods");
+    assert_eq!(shapers(node), Vec::<String>::new(), "ifbs of pods");
     assert_eq!(records(node), Vec::<String>::new(), "records of attachments");
     assert_eq!(spooled(node), Vec::<String>::new(), "spooled DELs");
     assert_eq!(leased(node), 0, "leased addresses");

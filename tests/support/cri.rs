@@ -152,12 +152,14 @@ pub struct Pod {
     pub name: String,
     /// TCP ports, as (on the host, in the pod).
     pub ports: Vec<(u16, u16)>,
+    /// Annotations, as (key, value).
+    pub annotations: Vec<(&'static str, &'static str)>,
 }
 
 impl Pod {
     /// A pod without ports.
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), ports: Vec::new() }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// What its uid will be.
@@ -181,6 +183,11 @@ impl Pod {
             log_directory: "/var/log/pods".to_owned(),
             port_mappings: self.ports.iter().map(port).collect(),
             labels: HashMap::new(),
+            annotations: self
+                .annotations
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()))
+                .collect(),
             linux: Some(LinuxPodSandboxConfig {}),
         }
     }
@@ -252,6 +259,8 @@ struct PodSandboxConfig {
     port_mappings: Vec<PortMapping>,
     #[prost(map = "string, string", tag = "6")]
     labels: HashMap<String, String>,
+    #[prost(map = "string, string", tag = "7")]
+    annotations: HashMap<String, String>,
     #[prost(message, optional, tag = "8")]
     linux: Option<LinuxPodSandboxConfig>,
 }

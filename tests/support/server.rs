@@ -160,10 +160,12 @@ impl Server {
             .collect()
     }
 
-    /// No link, no record, no lease.
+    /// No link, no ifb, no record, no lease.
     #[track_caller]
     pub fn holds_nothing(&self) {
         assert_eq!(self.veths(), Vec::<String>::new(), "{}", self.log());
+        let ifb = |link: &String| link.starts_with("hi");
+        assert!(!observe::links(&self.node).iter().any(ifb), "an ifb is left: {}", self.log());
         assert_eq!(self.attachments(), Vec::<PathBuf>::new(), "{}", self.log());
         assert_eq!(self.used(), [0, 0], "{}", self.log());
     }

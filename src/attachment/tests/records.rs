@@ -75,7 +75,7 @@ fn a_record_of_a_newer_version_has_more_and_is_read() {
     let mut new = serde_json::to_value(full("pod")).unwrap();
     new["version"] = json!(99);
     new["cni_version"] = json!("9.0.0");
-    new["bandwidth"] = json!({"rate": 1});
+    new["colour"] = json!({"rate": 1});
     new["key"]["tenant"] = json!("x");
     new["result"]["interfaces"] = json!([{"name": "eth0", "colour": "red"}]);
     let record = parse(&new).unwrap();
