@@ -1,0 +1,125 @@
+//! What the node itself answers when a pod has no network: its journal, and `hostcni doctor`.
+
+use serde_json::Value;
+
+use super::product::*;
+use crate::support::cni::Call;
+use crate::support::node::Node;
+use crate::support::observe::Place;
+
+/// `hostcni doctor` with its exit status.
+fn doctor(node: &Node) -> (String, i32) {
+    let text = node.ok("hostcni doctor --json > /tmp/doctor; echo $? >> /tmp/doctor; cat /tmp/doctor");
+    let (json, status) = text.trim().rsplit_once('\n').expect("JSON, then the status");
+    (json.to_owned(), status.parse().expect("a number"))
+}
+
+/// The doctor finds such an error, with such words in its reason, and has a remedy.
+#[track_caller]
+fn finds(node: &Node, check: &str, verdict: &str, words: &str) {
+    let (json, status) = doctor(node);
+    let found: Vec<Value> = serde_json::from_str(&json).expect("the doctor prints JSON");
+    let meant = found.iter().any(|it| {
+        it["check"] == check
+            && it["verdict"] == verdict
+            && it["reason"].as_str().is_some_and(|reason| reason.contains(words))
+            && it["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty())
+    });
+    assert!(meant, "no {verdict} of {check} with {words:?}: {json}");
+    assert!(status >= if verdict == "error" { 2 } else { 1 }, "exit status {status}");
+}
+
+/// It finds no error any more.
+#[track_caller]
+fn finds_no_error(node: &Node) {
+    let (json, status) = doctor(node);
+    assert!(status < 2, "exit status {status}: {json}");
+}
+
+pub fn the_doctor_finds_what_keeps_pods_from_their_network(node: &mut Node) {
+    boot(node);
+    let node = &*node;
+    finds_no_error(node);
+
+    node.write("/etc/cni/net.d/10-other.conf", "{\"cniVersion\":\"1.0.0\",\"name\":\"o\",\"type\":\"x\"}");
+    finds(node, "conf", "error", "10-other.conf comes before");
+    node.ok("rm /etc/cni/net.d/10-other.conf");
+
+    node.ok("nft 'add table ip strict; add chain ip strict f { type filter hook forward priority 0; policy drop; }'");
+    finds(node, "firewall", "error", "strict");
+    node.ok("nft delete table ip strict");
+
+    node.ok("ip route add 10.128.1.0/24 dev uplink");
+    finds(node, "routes", "error", "10.128.1.0/24 goes to uplink");
+    node.ok("ip route del 10.128.1.0/24 dev uplink");
+
+    node.ok("mv /usr/libexec/cni/hostcni /usr/libexec/cni/away");
+    finds(node, "runtime", "error", "hostcni is not there");
+    node.ok("mv /usr/libexec/cni/away /usr/libexec/cni/hostcni");
+
+    node.ok("sysctl -qw net.ipv4.ip_forward=0");
+    finds(node, "forwarding", "error", "ip_forward is 0");
+    node.ok("sysctl -qw net.ipv4.ip_forward=1");
+    finds_no_error(node);
+
+    add(node, "down").result();
+    let config = conf(node);
+    node.ok("systemctl stop hostcni.socket hostcni.service");
+    Call::new("DEL", "down", &config).send(node).result();
+    finds(node, "units", "error", "hostcni.service is inactive");
+
+    node.write(
+        "/etc/hostcni/config.d/90-bad.toml",
+        "[[network]]\nname = \"openshift-sdn\"\nmtu = \"much\"\n",
+    );
+    node.ok("systemctl start hostcni.socket hostcni.service || true");
+    finds(node, "configuration", "error", "mtu");
+    node.ok("rm /etc/hostcni/config.d/90-bad.toml; systemctl restart hostcni.socket hostcni.service");
+    until_active(node);
+    finds_no_error(node);
+    nothing_left(node);
+}
+
+pub fn a_pods_story_is_found_by_its_name_and_by_its_trace(node: &mut Node) {
+    boot(node);
+    let node = &*node;
+    let config = conf(node);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=3f2a";
+    let call = |verb: &str| {
+        Call::new(verb, "traced", &config).with("CNI_ARGS", args).with("TRACEPARENT", &parent).send(node)
+    };
+    node.ok("ip netns add traced");
+    let result = call("ADD").result();
+    node.ok("systemctl stop hostcni.socket hostcni.service");
+    call("DEL").result();
+
+    let entries = |matching: &str| -> Vec<Value> {
+        let text = node.ok(&format!("journalctl --sync; journalctl -q -b -o json {matching}"));
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is an entry")).collect()
+    };
+    let story = entries("K8S_POD_NAME=web-0");
+    let told: Vec<&str> = story.iter().filter_map(|entry| entry["CNI_COMMAND"].as_str()).collect();
+    assert_eq!(told, ["ADD", "DEL"], "{story:?}");
+    for (name, value) in [
+        ("CNI_CONTAINERID", "traced"),
+        ("CNI_IFNAME", "eth0"),
+        ("K8S_POD_NAMESPACE", "shop"),
+        ("K8S_POD_UID", "3f2a"),
+        ("TRACE_ID", trace),
+        ("SPAN_ID", "00f067aa0ba902b7"),
+        ("PRIORITY", "6"),
+        ("MESSAGE_ID", "352eacd4ddb04decacae201a9ef9b779"),
+    ] {
+        assert_eq!(story[0][name], value, "{name}");
+    }
+    let address = result["ips"][0]["address"].as_str().expect("an address");
+    assert!(story[0]["HOSTCNI_ADDRESS"].as_str().is_some_and(|list| list.contains(address)));
+    assert!(story[0]["HOSTCNI_DURATION_USEC"].as_str().is_some_and(|usec| usec.parse::<u64>().is_ok()));
+    // The server told of the ADD, the plugin itself of the DEL that it wrote down.
+    assert_eq!(entries(&format!("TRACE_ID={trace}")).len(), 2);
+    node.ok("journalctl --update-catalog");
+    let explained = node.ok("journalctl -q -b -x K8S_POD_NAME=web-0");
+    assert!(explained.contains("Defined-By: hostcni"), "{explained}");
+}
