@@ -11,6 +11,7 @@ mod conf;
 mod config;
 mod doctor;
 mod import;
+mod log_level;
 mod monitor;
 mod serve;
 mod status;
@@ -44,6 +45,8 @@ enum Verb {
     Doctor(doctor::Arguments),
     /// Look for the addresses that host-local or openshift-sdn keeps, and take over from them
     Import(import::Arguments),
+    /// Show or change what the running server logs
+    LogLevel(log_level::Arguments),
     /// Check or show hostcni's own configuration
     #[command(subcommand)]
     Config(config::Verb),
@@ -94,6 +97,7 @@ pub fn main() -> ExitCode {
         Verb::Conf(arguments) => return conf::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Import(arguments) => import::run(&arguments),
+        Verb::LogLevel(arguments) => log_level::run(&arguments),
         Verb::Config(verb) => config::run(&verb),
     };
     match outcome {

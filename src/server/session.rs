@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::settings;
+use crate::systemd::journal;
 use crate::wire::service::{Call, Connection, ReceiveError};
 
 use super::invoke;
@@ -90,6 +92,18 @@ async fn answer(node: &Rc<Node>, connection: &mut Connection, call: Call) -> std
                 () = connection.gone() => return Ok(()),
             };
             connection.reply_wait_ready(ready).await
+        }
+        Call::LogFilter(wanted) => {
+            let in_force = match &wanted {
+                None => Some(journal::filter()),
+                Some(filter) if filter.is_empty() => {
+                    journal::set_filter(&node.settings().log.filter);
+                    Some(journal::filter())
+                }
+                Some(filter) if settings::check_log_filter(filter).is_err() => None,
+                Some(filter) => journal::filter_by(filter).then(journal::filter),
+            };
+            connection.reply_log_filter(in_force.as_deref()).await
         }
         Call::Monitor => monitor(node, connection).await,
     }

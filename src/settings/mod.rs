@@ -34,6 +34,11 @@ pub use problem::{Origin, Problem, SettingsError};
 
 use std::path::{Path, PathBuf};
 
+/// Whether a log filter is one that the configuration would take, or why not.
+pub fn check_log_filter(text: &str) -> Result<(), String> {
+    text.parse::<value::Filter>().map(drop)
+}
+
 /// A configuration that can be used.
 #[derive(Debug)]
 pub struct Loaded {

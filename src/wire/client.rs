@@ -158,6 +158,22 @@ impl Client {
         self.answer(Some(deadline)).map(|(reply, _): (Ready, _)| reply.ready)
     }
 
+    /// Changes what is logged, to the configuration's filter when empty; the filter in force.
+    pub fn log_filter(&mut self, filter: Option<&str>, deadline: Instant) -> Result<String, CallError> {
+        #[derive(Serialize)]
+        struct Wanted<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            filter: Option<&'a str>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct InForce {
+            filter: String,
+        }
+        self.call("io.hostcni.Node.LogFilter", &Wanted { filter }, None, false, Some(deadline))?;
+        self.answer(Some(deadline)).map(|(reply, _): (InForce, _)| reply.filter)
+    }
+
     /// Events as they happen, until the server goes.
     pub fn monitor(mut self) -> Result<impl Iterator<Item = Result<MonitorEvent, CallError>>, CallError> {
         #[derive(Default, Deserialize)]

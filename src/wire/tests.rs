@@ -57,7 +57,8 @@ fn the_methods_are_as_they_are_defined() {
     assert_eq!(names(method("Invoke").outputs().collect()), written(InvokeReply::default()));
     assert_eq!(names(method("Status").outputs().collect()), written(StatusReply::default()));
     assert_eq!(names(method("WaitReady").inputs().collect()), ["timeout"]);
-    assert_eq!(node.methods().count(), 5);
+    assert_eq!(names(method("LogFilter").inputs().collect()), ["filter"]);
+    assert_eq!(node.methods().count(), 6);
     let error = node.errors().find(|it| *it.name() == "CniError").unwrap();
     let fields: Vec<String> = error.fields().map(|field| field.name().to_string()).collect();
     assert_eq!(fields, written(CniErrorParameters::default()));

@@ -123,3 +123,21 @@ pub fn a_pods_story_is_found_by_its_name_and_by_its_trace(node: &mut Node) {
     let explained = node.ok("journalctl -q -b -x K8S_POD_NAME=web-0");
     assert!(explained.contains("Defined-By: hostcni"), "{explained}");
 }
+
+pub fn what_is_logged_is_changed_while_the_server_runs(node: &mut Node) {
+    boot(node);
+    let node = &*node;
+    let steps = |container: &str| {
+        add(node, container).result();
+        let found = format!("CNI_CONTAINERID={container} HOSTCNI_STEP=link PRIORITY=7");
+        node.ok(&format!("journalctl --sync; journalctl -q -b -o cat {found}")).lines().count()
+    };
+    assert_eq!(node.ok("hostcni log-level").trim(), "info");
+    assert_eq!(steps("quiet"), 0);
+    assert_eq!(node.ok("hostcni log-level hostcni=debug").trim(), "hostcni=debug");
+    assert_eq!(steps("loud"), 1, "the step is told once, with how long it took");
+    node.ok("! hostcni log-level debgu && ! hostcni log-level hostcni=lots");
+    assert_eq!(node.ok("hostcni log-level").trim(), "hostcni=debug");
+    assert_eq!(node.ok("hostcni log-level --reset").trim(), "info");
+    assert_eq!(steps("quiet-again"), 0);
+}

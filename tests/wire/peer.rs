@@ -123,6 +123,7 @@ async fn session(
             },
             Call::Status => connection.reply_status(&StatusReply { ready: true, ..Default::default() }).await,
             Call::WaitReady { .. } => connection.reply_wait_ready(true).await,
+            Call::LogFilter(_) => connection.reply_log_filter(Some("info")).await,
             Call::ListAttachments => connection.reply_attachments(&[]).await,
             Call::Monitor => {
                 let event = hostcni::wire::MonitorEvent { kind: "ready".to_owned(), ..Default::default() };

@@ -72,6 +72,7 @@ pub fn init(mode: Mode) -> LogGuard {
         Mode::Plugin | Mode::Helper => "info".to_owned(),
     };
     let filter = filter_of(std::env::var("RUST_LOG").ok().as_deref(), &settings);
+    note(&filter);
     let (filter, handle) = reload::Layer::new(filter);
     let _ = FILTER.set(Box::new(move |filter| {
         let _ = handle.reload(filter);
@@ -83,10 +84,34 @@ pub fn init(mode: Mode) -> LogGuard {
 /// Changes the filter of the subscriber that [`init`] has set.
 static FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
+/// The filter in force, in words.
+static IN_FORCE: Mutex<String> = Mutex::new(String::new());
+
+/// The filter in force, in `RUST_LOG`'s syntax.
+pub fn filter() -> String {
+    IN_FORCE.lock().map(|text| text.clone()).unwrap_or_default()
+}
+
 /// Filters by `settings` from now on, unless `RUST_LOG` says otherwise.
 pub fn set_filter(settings: &str) {
+    change_to(filter_of(std::env::var("RUST_LOG").ok().as_deref(), settings));
+}
+
+/// Filters by that from now on, whatever else says otherwise; false for what is no filter.
+pub fn filter_by(text: &str) -> bool {
+    EnvFilter::try_new(text).map(change_to).is_ok()
+}
+
+fn change_to(filter: EnvFilter) {
+    note(&filter);
     if let Some(change) = FILTER.get() {
-        change(filter_of(std::env::var("RUST_LOG").ok().as_deref(), settings));
+        change(filter);
+    }
+}
+
+fn note(filter: &EnvFilter) {
+    if let Ok(mut text) = IN_FORCE.lock() {
+        *text = filter.to_string();
     }
 }
 

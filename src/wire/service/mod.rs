@@ -63,6 +63,8 @@ pub enum Call {
         /// How long to wait.
         timeout: Duration,
     },
+    /// To change what is logged, or to tell it.
+    LogFilter(Option<String>),
     /// Events as they happen.
     Monitor,
 }
@@ -187,6 +189,7 @@ impl Connection {
             (INTERFACE, "Status") => Ok(Call::Status),
             (INTERFACE, "ListAttachments") => Ok(Call::ListAttachments),
             (INTERFACE, "WaitReady") => wait_ready(message),
+            (INTERFACE, "LogFilter") => log_filter(message),
             (INTERFACE, "Monitor") if self.reply == Expected::More => Ok(Call::Monitor),
             (INTERFACE, "Monitor") => Err(Answer { error: Some(EXPECTED_MORE), parameters: json!({}) }),
             (SERVICE_INTERFACE, "GetInfo") => Err(info()),
@@ -224,6 +227,14 @@ impl Connection {
     /// Answers `WaitReady`.
     pub async fn reply_wait_ready(&mut self, ready: bool) -> io::Result<()> {
         self.reply_raw(None, json!({ "ready": ready }), false).await
+    }
+
+    /// Answers `LogFilter` with the filter in force, or refuses the one that was asked for.
+    pub async fn reply_log_filter(&mut self, filter: Option<&str>) -> io::Result<()> {
+        match filter {
+            Some(filter) => self.reply_raw(None, json!({ "filter": filter }), false).await,
+            None => self.reply_raw(Some(INVALID_PARAMETER), json!({ "parameter": "filter" }), false).await,
+        }
     }
 
     /// Sends an event of `Monitor`; `continues` when more may follow.
@@ -269,6 +280,15 @@ fn wait_ready(message: &[u8]) -> Result<Call, Answer> {
     }
     let Timeout { timeout } = parameters(message)?;
     Ok(Call::WaitReady { timeout: timeout.map(Duration::from_millis).ok_or_else(|| invalid("timeout"))? })
+}
+
+fn log_filter(message: &[u8]) -> Result<Call, Answer> {
+    #[derive(Default, Deserialize)]
+    struct Wanted {
+        filter: Option<String>,
+    }
+    let Wanted { filter } = parameters(message)?;
+    Ok(Call::LogFilter(filter))
 }
 
 /// The parameters of a call; missing ones have their default.

@@ -34,6 +34,7 @@ complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "wait-ready" -d 'Wai
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "conf" -d 'Place, remove or show the CNI network configuration file'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "doctor" -d 'Look for what keeps pods from their network, and say what to do'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "import" -d 'Look for the addresses that host-local or openshift-sdn keeps, and take over from them'
+complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "log-level" -d 'Show or change what the running server logs'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "config" -d 'Check or show hostcni\'s own configuration'
 complete -c hostcni -n "__fish_hostcni_using_subcommand serve" -l listen -d 'Make a socket here and listen on it, instead of taking systemd\'s (for development)' -r -F
 complete -c hostcni -n "__fish_hostcni_using_subcommand serve" -l root -d 'Read the configuration below this directory' -r -F
@@ -73,6 +74,9 @@ complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l apply -d 'Kee
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l dry-run -d 'Only report (the default)'
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l json -d 'Print JSON'
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -s h -l help -d 'Print help'
+complete -c hostcni -n "__fish_hostcni_using_subcommand log-level" -l socket -d 'The server\'s socket' -r -F
+complete -c hostcni -n "__fish_hostcni_using_subcommand log-level" -l reset -d 'Go back to the configuration\'s filter'
+complete -c hostcni -n "__fish_hostcni_using_subcommand log-level" -s h -l help -d 'Print help'
 complete -c hostcni -n "__fish_hostcni_using_subcommand config; and not __fish_seen_subcommand_from check show" -s h -l help -d 'Print help'
 complete -c hostcni -n "__fish_hostcni_using_subcommand config; and not __fish_seen_subcommand_from check show" -f -a "check" -d 'Tell whether the configuration can be used'
 complete -c hostcni -n "__fish_hostcni_using_subcommand config; and not __fish_seen_subcommand_from check show" -f -a "show" -d 'Show the merged configuration and where each value comes from'
