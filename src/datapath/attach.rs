@@ -78,16 +78,12 @@ fn creation_refused(pod: &mut Socket, spec: &PodLinkSpec, error: KernelError) ->
     error.into()
 }
 
-fn undo(host: &mut Socket, spec: &PodLinkSpec, error: KernelError) -> KernelError {
-    let mut error = error;
+fn undo(host: &mut Socket, spec: &PodLinkSpec, mut error: KernelError) -> KernelError {
     for link in spec.links() {
         match host.one(message::delete_link_by_name(&link)) {
             Ok(_) => {}
             Err(gone) if gone.is_missing() => {}
-            Err(failed) => {
-                let text = error.text.clone().map_or(String::new(), |text| format!("{text}; "));
-                error = error.with_text(format!("{text}and taking it back failed: {failed}"));
-            }
+            Err(failed) => error = error.and(&format!("and taking it back failed: {failed}")),
         }
     }
     error

@@ -55,6 +55,13 @@ impl KernelError {
         self
     }
 
+    /// Adds text behind what the kernel said.
+    #[must_use]
+    pub fn and(self, more: &str) -> Self {
+        let text = self.text.as_ref().map_or_else(|| more.to_owned(), |text| format!("{text}; {more}"));
+        self.with_text(text)
+    }
+
     /// Whether the object was there already (for an element: under the same key, with another value).
     pub fn is_exists(&self) -> bool {
         self.errno == libc::EEXIST

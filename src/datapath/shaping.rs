@@ -209,8 +209,7 @@ fn lacking(error: KernelError, what: &str) -> KernelError {
     if ![libc::ENOENT, libc::EOPNOTSUPP].contains(&error.errno) {
         return error;
     }
-    let text = error.text.clone().map_or(String::new(), |text| format!("{text}; "));
-    error.with_text(format!("{text}bandwidth limits need {what}, which this kernel lacks"))
+    error.and(&format!("bandwidth limits need {what}, which this kernel lacks"))
 }
 
 #[cfg(test)]

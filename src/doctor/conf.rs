@@ -5,11 +5,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Findings;
-use super::scene::{Scene, files};
+use super::scene::Scene;
 use crate::netconf;
-
-/// What libcni reads.
-const ENDINGS: &[&str] = &["conf", "conflist", "json"];
 
 /// hostcni's own configuration is valid.
 pub fn configuration(scene: &Scene, found: &mut Findings) {
@@ -68,7 +65,7 @@ pub fn multus(scene: &Scene, found: &mut Findings) {
     let directories: Vec<&Path> =
         scene.networks().iter().filter_map(|network| network.conf.path.parent()).collect();
     let usual = ["/etc/cni/net.d", "/etc/kubernetes/cni/net.d", "/etc/cni/multus/net.d"].map(Path::new);
-    for path in usual.into_iter().chain(directories).flat_map(|directory| files(directory, ENDINGS)) {
+    for path in usual.into_iter().chain(directories).flat_map(netconf::conf_files) {
         let Some(conf) =
             std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok())
         else {

@@ -3,7 +3,13 @@
 use std::path::Path;
 
 use super::Findings;
-use super::scene::{Scene, json, sysctl};
+use super::scene::{Scene, json};
+use crate::datapath::sysctl;
+
+/// Whether a setting below `/proc/sys/net` has that value.
+fn is(name: &str, value: &str) -> bool {
+    sysctl::get(name).is_ok_and(|now| now == value)
+}
 
 /// Forwarding is on for the families of networks that want it.
 pub fn forwarding(scene: &Scene, found: &mut Findings) {
@@ -15,14 +21,12 @@ pub fn forwarding(scene: &Scene, found: &mut Findings) {
                 .flat_map(crate::ipam::RangeSet::ranges)
                 .any(|range| range.subnet().addr().is_ipv4() == ipv4)
         };
-        for (wanted, name) in
-            [(has(true), "net/ipv4/ip_forward"), (has(false), "net/ipv6/conf/all/forwarding")]
-        {
-            if wanted && sysctl(name).as_deref() == Some("0") {
+        for (wanted, name) in [(has(true), "ipv4/ip_forward"), (has(false), "ipv6/conf/all/forwarding")] {
+            if wanted && is(name, "0") {
                 let remedy =
                     "systemctl restart hostcni sets it; look for who switches it off in /etc/sysctl.d";
                 found.error(
-                    format!("{} is 0: pods reach nothing beyond the node", name.replace('/', ".")),
+                    format!("net.{} is 0: pods reach nothing beyond the node", name.replace('/', ".")),
                     remedy,
                 );
             }
@@ -50,7 +54,7 @@ pub fn bridge(scene: &Scene, found: &mut Findings) {
             }
             Some(_) => {}
         }
-        let strict = |name: &str| sysctl(&format!("net/ipv4/conf/{name}/rp_filter")).as_deref() == Some("1");
+        let strict = |name: &str| is(&format!("ipv4/conf/{name}/rp_filter"), "1");
         if strict("all") || strict(&bridge.bridge) {
             let reason = format!(
                 "reverse path filtering is strict on {}: a pod with two networks loses answers",
@@ -58,8 +62,7 @@ pub fn bridge(scene: &Scene, found: &mut Findings) {
             );
             found.warning(reason, format!("sysctl net.ipv4.conf.{}.rp_filter=2", bridge.bridge));
         }
-        let through =
-            |file: &str| sysctl(&format!("net/bridge/bridge-nf-call-{file}")).as_deref() == Some("1");
+        let through = |file: &str| is(&format!("bridge/bridge-nf-call-{file}"), "1");
         if through("ip6tables") {
             let reason = "br_netfilter passes IPv6 frames to ip6tables: host ports do not answer on ::1";
             found.warning(reason, "sysctl net.bridge.bridge-nf-call-ip6tables=0, unless kube-proxy needs it");
@@ -89,16 +92,16 @@ pub fn udev(_: &Scene, found: &mut Findings) {
 
 /// Connection tracking and the neighbour table have room.
 pub fn limits(_: &Scene, found: &mut Findings) {
-    let number = |name: &str| sysctl(name).and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| sysctl::get(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let (Some(used), Some(most)) =
-        (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max"))
+        (number("netfilter/nf_conntrack_count"), number("netfilter/nf_conntrack_max"))
         && used * 10 > most * 9
     {
         let reason = format!("{used} of {most} connections are tracked: new ones will be dropped");
         found.warning(reason, "sysctl net.netfilter.nf_conntrack_max, larger");
     }
     for family in ["ipv4", "ipv6"] {
-        let Some(most) = number(&format!("net/{family}/neigh/default/gc_thresh3")) else { continue };
+        let Some(most) = number(&format!("{family}/neigh/default/gc_thresh3")) else { continue };
         let flag = if family == "ipv4" { "-4" } else { "-6" };
         let used = json("ip", &["-j", flag, "neighbour", "show"]).and_then(|it| it.as_array().map(Vec::len));
         if used.is_some_and(|used| used as u64 * 10 > most * 9) {

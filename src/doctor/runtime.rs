@@ -82,7 +82,7 @@ fn crio() -> Looks {
     };
     let drop_ins = ["/usr/lib/crio/crio.conf.d", "/etc/crio/crio.conf.d"].map(Path::new);
     let all = std::iter::once(PathBuf::from("/etc/crio/crio.conf"))
-        .chain(drop_ins.into_iter().flat_map(|directory| files(directory, &["conf", ""])));
+        .chain(drop_ins.into_iter().flat_map(|directory| files(directory, &["conf"])));
     for path in all {
         let Some(network) = table(&path).and_then(|table| table.get("crio")?.get("network").cloned()) else {
             continue;

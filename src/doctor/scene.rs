@@ -49,12 +49,6 @@ pub fn json(program: &str, arguments: &[&str]) -> Option<Value> {
     serde_json::from_str(&said(program, arguments)?).ok()
 }
 
-/// A setting below `/proc/sys`.
-pub fn sysctl(name: &str) -> Option<String> {
-    let text = std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
-    Some(text.trim().to_owned())
-}
-
 /// The files of a directory with one of these endings, sorted.
 pub fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();

@@ -31,10 +31,8 @@ pub use place::{
     restore,
 };
 pub use render::render;
-pub use shadow::shadowing;
+pub use shadow::{conf_files, shadowing};
 pub use watch::Watch;
-
-use shadow::conf_files;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// The network configurations in `directory`, in the order in which runtimes take them (by name, as libcni's
 /// `ConfFiles`). Empty when the directory cannot be read.
-pub(super) fn conf_files(directory: &Path) -> Vec<PathBuf> {
+pub fn conf_files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| {

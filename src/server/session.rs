@@ -94,16 +94,15 @@ async fn answer(node: &Rc<Node>, connection: &mut Connection, call: Call) -> std
             connection.reply_wait_ready(ready).await
         }
         Call::LogFilter(wanted) => {
-            let in_force = match &wanted {
-                None => Some(journal::filter()),
-                Some(filter) if filter.is_empty() => {
+            let taken = match wanted.as_deref() {
+                None => true,
+                Some("") => {
                     journal::set_filter(&node.settings().log.filter);
-                    Some(journal::filter())
+                    true
                 }
-                Some(filter) if settings::check_log_filter(filter).is_err() => None,
-                Some(filter) => journal::filter_by(filter).then(journal::filter),
+                Some(filter) => settings::check_log_filter(filter).is_ok() && journal::filter_by(filter),
             };
-            connection.reply_log_filter(in_force.as_deref()).await
+            connection.reply_log_filter(taken.then(journal::filter).as_deref()).await
         }
         Call::Monitor => monitor(node, connection).await,
     }

@@ -24,7 +24,7 @@ pub use behind::Behind;
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
 pub use queue::entries_lost;
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::Instant;
 
 use tracing::Level;
@@ -72,24 +72,24 @@ pub fn init(mode: Mode) -> LogGuard {
         Mode::Plugin | Mode::Helper => "info".to_owned(),
     };
     let filter = filter_of(std::env::var("RUST_LOG").ok().as_deref(), &settings);
-    note(&filter);
     let (filter, handle) = reload::Layer::new(filter);
     let _ = FILTER.set(Box::new(move |filter| {
-        let _ = handle.reload(filter);
+        if let Some(filter) = filter {
+            let _ = handle.reload(filter);
+        }
+        handle.with_current(ToString::to_string).unwrap_or_default()
     }));
     let _ = tracing_subscriber::registry().with(layer).with(filter).try_init();
     LogGuard { _flusher: flusher }
 }
 
-/// Changes the filter of the subscriber that [`init`] has set.
-static FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
-
-/// The filter in force, in words.
-static IN_FORCE: Mutex<String> = Mutex::new(String::new());
+/// Changes the filter of the subscriber that [`init`] has set, if another one is given; tells the one in force.
+type Filtering = Box<dyn Fn(Option<EnvFilter>) -> String + Send + Sync>;
+static FILTER: OnceLock<Filtering> = OnceLock::new();
 
 /// The filter in force, in `RUST_LOG`'s syntax.
 pub fn filter() -> String {
-    IN_FORCE.lock().map(|text| text.clone()).unwrap_or_default()
+    FILTER.get().map(|filtering| filtering(None)).unwrap_or_default()
 }
 
 /// Filters by `settings` from now on, unless `RUST_LOG` says otherwise.
@@ -103,15 +103,8 @@ pub fn filter_by(text: &str) -> bool {
 }
 
 fn change_to(filter: EnvFilter) {
-    note(&filter);
-    if let Some(change) = FILTER.get() {
-        change(filter);
-    }
-}
-
-fn note(filter: &EnvFilter) {
-    if let Ok(mut text) = IN_FORCE.lock() {
-        *text = filter.to_string();
+    if let Some(filtering) = FILTER.get() {
+        filtering(Some(filter));
     }
 }
 
@@ -226,18 +219,18 @@ fn may_repeat(event: &Event<'_>) -> bool {
     event.level() <= Level::WARN && event.entry().attachment.is_none()
 }
 
-static REPEATS: Mutex<Option<Repeats>> = Mutex::new(None);
+static REPEATS: LazyLock<Mutex<Repeats>> = LazyLock::new(Mutex::default);
 
 /// Whether it is told now, or only counted.
 fn tell(event: &Event<'_>) -> bool {
     let Ok(mut repeats) = REPEATS.lock() else { return true };
-    repeats.get_or_insert_default().tell(event.message_id(), &event.message(), Instant::now())
+    repeats.tell(event.message_id(), &event.message(), Instant::now())
 }
 
 /// Tells how often entries were held back, when it is time; at the end of the process in any case.
 pub fn tell_repeats(end: bool) {
     let due = match REPEATS.lock() {
-        Ok(mut repeats) => repeats.as_mut().map_or_else(Vec::new, |it| it.due(Instant::now(), end)),
+        Ok(mut repeats) => repeats.due(Instant::now(), end),
         Err(_) => return,
     };
     for repeats::HeldBack { id, message, count } in due {
