@@ -22,6 +22,8 @@ pub mod cni;
 pub mod datapath;
 /// What keeps pods from their network, as far as the node can tell.
 pub mod doctor;
+/// All that the node knows of one pod.
+pub mod explain;
 /// Address ranges and leases.
 pub mod ipam;
 /// The CNI network configuration file that the runtimes read.

@@ -18,10 +18,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("network", &["cni", "ipam", "attachment", "datapath", "settings"]),
     ("server", &["cni", "attachment", "datapath", "network", "netconf", "settings", "systemd", "wire"]),
     ("doctor", &["datapath", "ipam", "netconf", "settings", "wire"]),
+    ("explain", &["attachment", "cni", "datapath", "doctor", "wire"]),
     (
         "cli",
         &[
             "doctor",
+            "explain",
             "cni",
             "ipam",
             "attachment",

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     let cases = cases![
         answers::the_doctor_finds_what_keeps_pods_from_their_network,
         answers::a_pods_story_is_found_by_its_name_and_by_its_trace,
+        answers::explain_tells_of_a_pod_by_any_of_its_names_also_when_it_is_gone,
         answers::what_is_logged_is_changed_while_the_server_runs,
         harness::a_node_keeps_its_disk_through_a_reboot_and_a_power_cut,
         gate::at_boot_the_conf_is_absent_until_the_server_is_ready,

@@ -10,6 +10,7 @@ mod client;
 mod conf;
 mod config;
 mod doctor;
+mod explain;
 mod import;
 mod log_level;
 mod monitor;
@@ -43,6 +44,8 @@ enum Verb {
     Conf(conf::Args),
     /// Look for what keeps pods from their network, and say what to do
     Doctor(doctor::Arguments),
+    /// Tell all that the node knows of a pod, also of one that is gone
+    Explain(explain::Arguments),
     /// Look for the addresses that host-local or openshift-sdn keeps, and take over from them
     Import(import::Arguments),
     /// Show or change what the running server logs
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Verb::WaitReady(arguments) => wait_ready::run(&arguments),
         Verb::Conf(arguments) => return conf::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Import(arguments) => import::run(&arguments),
         Verb::LogLevel(arguments) => log_level::run(&arguments),
         Verb::Config(verb) => config::run(&verb),

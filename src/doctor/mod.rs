@@ -12,7 +12,7 @@ mod scene;
 mod server;
 mod units;
 
-pub use scene::Scene;
+pub use scene::{Scene, json, said};
 
 use serde::Serialize;
 

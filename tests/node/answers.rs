@@ -136,6 +136,56 @@ pub fn a_pods_story_is_found_by_its_name_and_by_its_trace(node: &mut Node) {
     assert!(explained.contains("Defined-By: hostcni"), "{explained}");
 }
 
+pub fn explain_tells_of_a_pod_by_any_of_its_names_also_when_it_is_gone(node: &mut Node) {
+    boot(node);
+    let node = &*node;
+    let config = conf(node);
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=3f2a";
+    let id = "0123456789abcdef";
+    let call = |verb: &str| Call::new(verb, id, &config).with("CNI_ARGS", args).send(node);
+    node.ok(&format!("ip netns add {id}"));
+    let result = call("ADD").result();
+    let address = result["ips"][0]["address"].as_str().expect("an address");
+    let bare = address.split('/').next().expect("an address");
+    let link = result["interfaces"][1]["name"].as_str().expect("the node's end");
+    let names = ["web-0", "shop/web-0", "3f2a", id, "01234567", address, bare, link];
+
+    for name in names {
+        let told = node.ok(&format!("hostcni explain {name}"));
+        for words in [
+            "shop/web-0 (uid 3f2a)",
+            address,
+            "all is as ADD made it",
+            "default via",
+            "ADD of pod",
+            "set pod_ip4",
+        ] {
+            assert!(told.contains(words), "{name}: no {words:?}: {told}");
+        }
+    }
+    let json: Value = serde_json::from_str(&node.ok("hostcni explain --json web-0")).expect("JSON");
+    assert_eq!(json["attachments"][0]["check"], "asMade");
+    assert_eq!(json["attachments"][0]["inside"][0]["says"][1]["operstate"], "UP", "{json:#}");
+    assert_eq!(json["story"]["says"][0]["CNI_COMMAND"], "ADD");
+
+    node.ok(&format!("ip -n {id} address del {address} dev eth0"));
+    assert!(node.ok("hostcni explain web-0").contains(&format!("DIFFERS: address {address} is gone")));
+    // Without the server the kernel and the journal tell.
+    node.ok("systemctl stop hostcni.socket hostcni.service");
+    assert!(node.ok(&format!("hostcni explain {bare}")).contains("ADD of pod"));
+    node.ok("systemctl start hostcni.socket hostcni.service");
+    until_active(node);
+
+    call("DEL").result();
+    node.ok("systemctl restart hostcni");
+    for name in names {
+        let told = node.ok(&format!("hostcni explain {name}"));
+        assert!(told.starts_with("not attached now\n"), "{name}: {told}");
+        assert!(told.contains("ADD of pod") && told.contains("DEL of pod"), "{name}: {told}");
+    }
+    node.ok("! hostcni explain nobody && ! hostcni explain 10.128.1.250");
+}
+
 pub fn what_is_logged_is_changed_while_the_server_runs(node: &mut Node) {
     boot(node);
     let node = &*node;

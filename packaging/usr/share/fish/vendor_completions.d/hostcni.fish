@@ -33,6 +33,7 @@ complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "monitor" -d 'Follow
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "wait-ready" -d 'Wait until the server is ready'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "conf" -d 'Place, remove or show the CNI network configuration file'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "doctor" -d 'Look for what keeps pods from their network, and say what to do'
+complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "explain" -d 'Tell all that the node knows of a pod, also of one that is gone'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "import" -d 'Look for the addresses that host-local or openshift-sdn keeps, and take over from them'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "log-level" -d 'Show or change what the running server logs'
 complete -c hostcni -n "__fish_hostcni_needs_command" -f -a "config" -d 'Check or show hostcni\'s own configuration'
@@ -67,6 +68,9 @@ complete -c hostcni -n "__fish_hostcni_using_subcommand doctor" -l socket -d 'Th
 complete -c hostcni -n "__fish_hostcni_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c hostcni -n "__fish_hostcni_using_subcommand doctor" -s a -l all -d 'Show also what is fine'
 complete -c hostcni -n "__fish_hostcni_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c hostcni -n "__fish_hostcni_using_subcommand explain" -l socket -d 'The server\'s socket' -r -F
+complete -c hostcni -n "__fish_hostcni_using_subcommand explain" -l json -d 'Print JSON'
+complete -c hostcni -n "__fish_hostcni_using_subcommand explain" -s h -l help -d 'Print help'
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l network -d 'The network, as hostcni\'s configuration names it; needed when there are several' -r
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l directory -d 'The directory with one file for each address [default: /var/lib/cni/networks/NAME]' -r -F
 complete -c hostcni -n "__fish_hostcni_using_subcommand import" -l root -d 'Read the configuration below this directory' -r -F

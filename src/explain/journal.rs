@@ -1,0 +1,111 @@
+//! A pod's story from the journal, over restarts and boots, also when the pod is gone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::Value;
+
+use super::{Asked, Form, Look};
+use crate::attachment;
+use crate::cni::AttachmentKey;
+use crate::doctor::said;
+use crate::wire::AttachmentInfo;
+
+/// An address or a pod's name had many containers in the course of time; so many of the newest are told of.
+const CONTAINERS: usize = 10;
+/// Entries of one story.
+const ENTRIES: &str = "500";
+
+/// The entries of all containers that are meant, in order, and how many containers were left out.
+pub fn story(asked: &Asked, live: &[AttachmentInfo], form: Form) -> (Option<Look>, usize) {
+    let mut containers = newest(&matches(asked));
+    for attachment in live {
+        containers.retain(|id| *id != attachment.container_id);
+        containers.insert(0, attachment.container_id.clone());
+    }
+    let earlier = containers.len().saturating_sub(CONTAINERS.max(live.len()));
+    containers.truncate(containers.len() - earlier);
+    if containers.is_empty() {
+        return (None, 0);
+    }
+    let fields: Vec<String> = containers.iter().map(|id| format!("CNI_CONTAINERID={id}")).collect();
+    let output = if form == Form::Json { "json" } else { "short-iso" };
+    // Matches of one field are alternatives.
+    let mut words = vec!["journalctl", "-q", "--no-pager", "-n", ENTRIES, "-o", output];
+    words.extend(fields.iter().map(String::as_str));
+    let look = Look::at(&words, form);
+    let is_empty = look.says.as_str().is_some_and(|text| text.trim().is_empty())
+        || look.says.as_array().is_some_and(Vec::is_empty);
+    ((!is_empty).then_some(look), earlier)
+}
+
+/// What `journalctl` has to look for, one list for each alternative.
+fn matches(asked: &Asked) -> Vec<Vec<String>> {
+    if let Some((namespace, name)) = asked.pod() {
+        return vec![vec![format!("K8S_POD_NAMESPACE={namespace}"), format!("K8S_POD_NAME={name}")]];
+    }
+    let any_of = |field: &str, meant: &dyn Fn(&str) -> bool| -> Vec<String> {
+        values(field).iter().filter(|value| meant(value)).map(|value| format!("{field}={value}")).collect()
+    };
+    let word = asked.word.as_str();
+    let addresses = |list: &str| asked.means_addresses(list.split(','));
+    let found = if asked.address.is_some() {
+        vec![any_of("HOSTCNI_ADDRESS", &addresses)]
+    } else if let Some(containers) = containers_of_link(word) {
+        vec![containers]
+    } else {
+        vec![
+            any_of("CNI_CONTAINERID", &|id| asked.means_container(id)),
+            vec![format!("K8S_POD_NAME={word}")],
+            vec![format!("K8S_POD_UID={word}")],
+        ]
+    };
+    found.into_iter().filter(|fields| !fields.is_empty()).collect()
+}
+
+/// The containers whose link has that name, which is a hash; none when it does not look like one.
+fn containers_of_link(link: &str) -> Option<Vec<String>> {
+    link.strip_prefix("hc").filter(|digits| digits.len() == 13)?;
+    let (networks, ifnames) = (values("HOSTCNI_NETWORK"), values("CNI_IFNAME"));
+    let has_it = |id: &String| {
+        networks.iter().flat_map(|network| ifnames.iter().map(move |ifname| (network, ifname))).any(
+            |(network, ifname)| {
+                key(network, id, ifname).is_some_and(|key| attachment::host_link_name(&key) == link)
+            },
+        )
+    };
+    let containers = values("CNI_CONTAINERID").into_iter().filter(has_it);
+    Some(containers.map(|id| format!("CNI_CONTAINERID={id}")).collect())
+}
+
+fn key(network: &str, container: &str, ifname: &str) -> Option<AttachmentKey> {
+    Some(AttachmentKey {
+        network: network.parse().ok()?,
+        container_id: container.parse().ok()?,
+        ifname: ifname.parse().ok()?,
+    })
+}
+
+/// Every value that the field has in the journal.
+fn values(field: &str) -> BTreeSet<String> {
+    said("journalctl", &["-q", "-F", field]).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// The containers of the entries found, the one that was last heard of first.
+fn newest(matches: &[Vec<String>]) -> Vec<String> {
+    let mut last: HashMap<String, u64> = HashMap::new();
+    for fields in matches {
+        let mut words = vec!["-q", "--no-pager", "-o", "json", "--output-fields=CNI_CONTAINERID"];
+        words.extend(fields.iter().map(String::as_str));
+        for entry in said("journalctl", &words).unwrap_or_default().lines() {
+            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+            let at = entry["__REALTIME_TIMESTAMP"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+            if let Some(id) = entry["CNI_CONTAINERID"].as_str() {
+                let known = last.entry(id.to_owned()).or_default();
+                *known = at.max(*known);
+            }
+        }
+    }
+    let mut ids: Vec<(String, u64)> = last.into_iter().collect();
+    ids.sort_by(|one, other| other.1.cmp(&one.1));
+    ids.into_iter().map(|(id, _)| id).collect()
+}
