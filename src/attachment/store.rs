@@ -63,10 +63,10 @@ impl Store {
             let bytes = serde_json::to_vec(attachment)?;
             let temp = self.directory.write_temp(&bytes)?;
             if self.durable {
-                temp.sync()?;
+                self.directory.commit_durably(temp, &name)
+            } else {
+                self.directory.commit(temp, &name)
             }
-            self.directory.commit(temp, &name)?;
-            if self.durable { self.directory.sync() } else { Ok(()) }
         };
         let outcome = match write() {
             // Somebody removed the directory: that must not keep pods from starting.
@@ -76,6 +76,27 @@ impl Store {
             outcome => outcome,
         };
         outcome.map_err(&failed)
+    }
+
+    /// Adds what has become of an attachment to its record, without waiting for the disk: after a power cut the
+    /// record may be as it was put, which is all that a DEL cannot do without.
+    pub fn amend(&self, attachment: &Attachment) -> Result<(), StoreError> {
+        let name = file_name(&attachment.key);
+        let failed = failed("write", self.directory.join(&name));
+        crate::step!("store.put", failed(crate::failpoint::error()));
+        let line = serde_json::to_vec(attachment).map_err(|error| failed(error.into()))?;
+        match self.directory.append(&name, &line, MAX_RECORD) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.put(attachment),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Makes what was added to the record survive a power cut, too; a record that is gone needs nothing.
+    pub fn sync(&self, key: &AttachmentKey) -> Result<(), StoreError> {
+        let name = file_name(key);
+        let failed = failed("write", self.directory.join(&name));
+        self.directory.sync_file(&name).map_err(failed)
     }
 
     /// Removes the record; one that is not there is no error.
@@ -112,7 +133,7 @@ impl Store {
             return Err(Unreadable::Wrong("is not a file of hostcni's".to_owned()));
         }
         let bytes = self.directory.read(name, MAX_RECORD)?;
-        let attachment = Attachment::parse(&bytes).map_err(Unreadable::Wrong)?;
+        let attachment = newest(&bytes).map_err(Unreadable::Wrong)?;
         if name != file_name(&attachment.key).as_str() {
             return Err(Unreadable::Wrong(format!(
                 "is the record of {} under another's name",
@@ -121,6 +142,17 @@ impl Store {
         }
         Ok(attachment)
     }
+}
+
+/// The last line that is a record: what was added to it a power cut may have cut short, or left as zeros.
+fn newest(bytes: &[u8]) -> Result<Attachment, String> {
+    let mut lines = bytes.rsplit(|byte| *byte == b'\n').map(|mut line| {
+        while let [rest @ .., 0] = line {
+            line = rest;
+        }
+        Attachment::parse(line)
+    });
+    lines.find_map(Result::ok).map_or_else(|| Attachment::parse(bytes), Ok)
 }
 
 #[cfg(feature = "failpoints")]

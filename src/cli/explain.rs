@@ -130,10 +130,14 @@ fn attached(it: &Explained, now: SystemTime) -> String {
         Checked::AsMade => row("check", "all is as ADD made it"),
         Checked::Unknown(why) => row("check", &format!("not carried out: {why}")),
         Checked::Differs(differences) => {
-            differences.iter().for_each(|it| row("check", &format!("DIFFERS: {it}")))
+            for difference in differences {
+                row("check", &format!("DIFFERS: {difference}"));
+            }
         }
     }
-    it.elements.iter().for_each(|element| row("nftables", element));
+    for element in &it.elements {
+        row("nftables", element);
+    }
     text.push('\n');
     it.outside.iter().chain(&it.inside).map(looked).fold(text, |text, look| text + &look)
 }

@@ -5,20 +5,21 @@
 //! started are dead when [`run`] returns; output is bounded; the child's words are in English, since they
 //! end in logs. Blocks its thread: never call it from the runtime's.
 
+mod child;
+
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::wait::WaitStatus;
 
 use super::error::{KernelError, Result};
+use child::{Child, Program};
 
 /// What is kept of each of the child's two outputs, in bytes; more is read and dropped.
 pub const MAX_OUTPUT: usize = 1 << 20;
@@ -75,9 +76,21 @@ pub fn run_seen(
     deadline: Duration,
     started: impl FnOnce(u32),
 ) -> Result<Output> {
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("PATH", PATH).env("LC_ALL", "C");
-    to_its_end(command, program, stdin, deadline, false, started)
+    let fail = |error: io::Error| KernelError::from_io(&error, "run", program);
+    let prepare = || {
+        let mut child = Program::new(&find(program)?, false)?;
+        arguments.iter().try_for_each(|argument| child.argument(argument))?;
+        child.variable("PATH".as_ref(), PATH.as_ref())?;
+        child.variable("LC_ALL".as_ref(), "C".as_ref())?;
+        child.start()
+    };
+    let mut child = prepare().map_err(fail)?;
+    started(child.id());
+    let mut to_its_end = || {
+        let (stdout, stderr) = exchange(&mut child, stdin.as_bytes(), Instant::now() + deadline)?;
+        Ok(output(child.reap()?, &stdout, &stderr))
+    };
+    to_its_end().map_err(fail)
 }
 
 /// Runs somebody else's program as a runtime would: with the server's own environment and `variables`, less what is
@@ -90,64 +103,41 @@ pub fn run_foreign(
     stdin: &str,
     deadline: Duration,
 ) -> Result<Output> {
-    let mut command = Command::new(program);
-    if std::env::var_os("PATH").is_none() {
-        command.env("PATH", PATH);
-    }
-    for name in OURS {
-        command.env_remove(name);
-    }
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
-    to_its_end(command, &program.to_string_lossy(), stdin, deadline, true, |_| {})
+    let to_its_end = || {
+        let mut child = Program::new(program, true)?;
+        for (name, value) in inherited(variables) {
+            child.variable(&name, &value)?;
+        }
+        for (name, value) in variables {
+            child.variable(name.as_ref(), value.as_ref())?;
+        }
+        let mut child = child.start()?;
+        let (stdout, stderr) = exchange(&mut child, stdin.as_bytes(), Instant::now() + deadline)?;
+        Ok(output(child.spare()?, &stdout, &stderr))
+    };
+    to_its_end().map_err(|error: io::Error| KernelError::from_io(&error, "run", program.to_string_lossy()))
 }
 
-fn to_its_end(
-    mut command: Command,
-    program: &str,
-    stdin: &str,
-    deadline: Duration,
-    foreign: bool,
-    started: impl FnOnce(u32),
-) -> Result<Output> {
-    let until = Instant::now() + deadline;
-    let fail = |error: &io::Error| KernelError::from_io(error, "run", program);
-    let child = start(&mut command, foreign).map_err(|e| fail(&e))?;
-    let mut group = Group { child, reaped: false };
-    started(group.child.id());
-    let (stdout, stderr) = exchange(&mut group.child, stdin.as_bytes(), until).map_err(|e| fail(&e))?;
-    let status = if foreign { group.spare() } else { group.reap() }.map_err(|e| fail(&e))?;
-    Ok(output(status, &stdout, &stderr))
+/// The server's own environment, without what is given anew; always with a PATH.
+fn inherited(variables: &[(&str, String)]) -> impl Iterator<Item = (OsString, OsString)> {
+    let given = |name: &OsStr| variables.iter().any(|(given, _)| name == *given);
+    let no_path = std::env::var_os("PATH").is_none().then(|| ("PATH".into(), PATH.into()));
+    std::env::vars_os()
+        .filter(move |(name, _)| !OURS.iter().any(|ours| name == ours) && !given(name))
+        .chain(no_path)
 }
 
-/// Starts the child in a process group of its own, with every inherited descriptor marked close-on-exec.
-fn start(command: &mut Command, mortal: bool) -> io::Result<Child> {
-    command
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    // SAFETY: the closure runs between fork and exec and makes system calls only: it allocates nothing and
-    // takes no lock. Marking instead of closing leaves std's own pipe, by which it reports a failed exec.
-    unsafe {
-        command.pre_exec(move || {
-            // A server that was killed must not have its plugins go on behind the back of the next one.
-            if mortal && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let flag = libc::CLOSE_RANGE_CLOEXEC;
-            match libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, flag) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()), // better no child than one that keeps a pod's namespace
-            }
-        });
+/// Where a program given by its name is.
+fn find(program: &str) -> io::Result<PathBuf> {
+    if program.contains('/') {
+        return Ok(program.into());
     }
-    command.spawn()
+    let mut places = PATH.split(':').map(|directory| Path::new(directory).join(program));
+    places.find(|path| path.is_file()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
 }
 
 /// Feeds the child and listens to it until it has exited. A grandchild that holds the pipes is not waited for.
 fn exchange(child: &mut Child, mut input: &[u8], until: Instant) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let exited = pidfd(child)?;
     let mut stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     for fd in
@@ -166,7 +156,7 @@ fn exchange(child: &mut Child, mut input: &[u8], until: Instant) -> io::Result<(
         if left.is_zero() {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        let mut fds = vec![PollFd::new(exited.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(child.exited.as_fd(), PollFlags::POLLIN)];
         fds.extend(stdin.as_ref().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLOUT)));
         fds.extend(stdout.as_ref().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         fds.extend(stderr.as_ref().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
@@ -211,52 +201,18 @@ fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) {
     }
 }
 
-/// A descriptor that becomes readable when the child exits.
-fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
-}
-
-fn output(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Output {
+fn output(status: WaitStatus, stdout: &[u8], stderr: &[u8]) -> Output {
+    let (code, signal) = match status {
+        WaitStatus::Exited(_, code) => (Some(code), None),
+        WaitStatus::Signaled(_, signal, _) => (None, Some(signal as i32)),
+        // Only asked for with flags that are not used here.
+        _ => (None, None),
+    };
     Output {
-        code: status.code(),
-        signal: status.signal(),
+        code,
+        signal,
         stdout: String::from_utf8_lossy(stdout).into_owned(),
         stderr: String::from_utf8_lossy(stderr).into_owned(),
-    }
-}
-
-/// A child that leaves nothing behind: its group is killed and it is reaped, on every way out.
-struct Group {
-    child: Child,
-    reaped: bool,
-}
-
-impl Group {
-    /// How the child ended; waits for it, and lets nothing of its group live on.
-    fn reap(&mut self) -> io::Result<ExitStatus> {
-        // Only before the child is reaped: after that the kernel may give its number to another group.
-        if let Ok(group) = i32::try_from(self.child.id())
-            && !self.reaped
-        {
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
-        self.reaped = true;
-        self.child.wait()
-    }
-
-    /// How a child that has ended by itself ended.
-    fn spare(&mut self) -> io::Result<ExitStatus> {
-        self.reaped = true;
-        self.child.wait()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if !self.reaped {
-            let _ = self.reap();
-        }
     }
 }
 
@@ -331,6 +287,28 @@ mod tests {
             std::thread::sleep(SECOND / 100);
             !lives(&left)
         }));
+    }
+
+    #[test]
+    fn a_child_begins_without_blocked_or_ignored_signals_in_a_group_of_its_own() {
+        let status = run("cat", &["/proc/self/status"], "", 5 * SECOND).unwrap().stdout;
+        let of =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        // 32 and 33 are the C library's own.
+        let signals = |name: &str| u64::from_str_radix(&of(name), 16).unwrap() & !(3 << 31);
+        assert_eq!((signals("SigBlk:"), signals("SigIgn:")), (0, 0));
+        assert_eq!(of("NSpgid:"), of("Pid:"));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_says_why_and_leaves_no_child() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plugin");
+        std::fs::write(&path, "no program").unwrap();
+        let error = run_foreign(&path, &[], "", SECOND).unwrap_err();
+        assert_eq!(error.errno, libc::EACCES, "{error}");
+        let own = format!("/proc/{}/task/{}/children", std::process::id(), nix::unistd::gettid());
+        assert_eq!(std::fs::read_to_string(own).unwrap_or_default(), "");
     }
 
     #[test]

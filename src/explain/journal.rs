@@ -1,5 +1,6 @@
 //! A pod's story from the journal, over restarts and boots, also when the pod is gone.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
@@ -106,6 +107,6 @@ fn newest(matches: &[Vec<String>]) -> Vec<String> {
         }
     }
     let mut ids: Vec<(String, u64)> = last.into_iter().collect();
-    ids.sort_by(|one, other| other.1.cmp(&one.1));
+    ids.sort_by_key(|(_, at)| Reverse(*at));
     ids.into_iter().map(|(id, _)| id).collect()
 }

@@ -1,6 +1,7 @@
 //! Nothing is lost: what was added is on disk, and goes with what added it, whatever happens in between.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -14,13 +15,19 @@ use crate::support::wait::until;
 fn record(server: &Server) -> Value {
     let files = server.delegated();
     assert_eq!(files.len(), 1, "{files:?}");
-    serde_json::from_slice(&fs::read(&files[0]).unwrap()).expect("a record is JSON")
+    newest(&files[0])
+}
+
+/// A record's last line is what has become of it.
+fn newest(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap();
+    serde_json::from_str(text.lines().last().expect("a line")).expect("a record is JSON")
 }
 
 /// As if the machine had been booted since.
 fn age(server: &Server) {
     for file in server.delegated() {
-        let mut record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let mut record = newest(&file);
         record["delegated"]["boot"] = "of-another-boot".into();
         fs::write(&file, record.to_string()).unwrap();
     }

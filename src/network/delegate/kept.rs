@@ -113,6 +113,23 @@ impl Kept {
         Ok(())
     }
 
+    /// Adds what has become of an attachment to its record, for the next server of this boot; after a power cut the
+    /// next boot takes down what was put, whatever had become of it.
+    pub(super) async fn amend(&self, attachment: Attachment) -> Result<(), Error> {
+        let (store, record) = (Arc::clone(&self.store), attachment.clone());
+        let written = tokio::task::spawn_blocking(move || store.amend(&record)).await;
+        written.map_err(|error| Error::Lost(error.to_string()))??;
+        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
+        Ok(())
+    }
+
+    /// Takes what was added to the record to the disk, too, while the answer is on its way.
+    pub(super) fn sync_meanwhile(&self, key: &AttachmentKey) {
+        let (store, key) = (Arc::clone(&self.store), key.clone());
+        // What cannot be synced now the kernel writes later, or the next boot does without.
+        drop(tokio::task::spawn_blocking(move || store.sync(&key)));
+    }
+
     /// A new answer with this attachment is on its way.
     pub(super) fn answered(&self, key: &AttachmentKey) -> u64 {
         self.last_serial.set(self.last_serial.get() + 1);
@@ -163,7 +180,8 @@ impl Kept {
         crate::step!("delegate.mark", Error::Injected("delegate.mark"));
         if record.state != State::Deleting {
             record.state = State::Deleting;
-            self.put(record.clone()).await?;
+            // A full disk is no reason to keep what can be deleted: the record as it is has its DEL at the next boot.
+            let _ = self.amend(record.clone()).await;
         }
         let outcome = self.call_del(&record, given).await;
         let outcome = match outcome {

@@ -147,7 +147,8 @@ impl Delegate {
         }
         crate::step!("delegate.commit", Error::Injected("delegate.commit"));
         // Of a chain that failed half-way, too: the DELs that follow want the last result, now or after a crash.
-        self.kept.put(record).await?;
+        self.kept.amend(record).await?;
+        self.kept.sync_meanwhile(&request.key);
         added?;
         Ok(result)
     }
@@ -276,13 +277,17 @@ pub(super) async fn delete(
             if !kept.matches(&request.key, request.only) {
                 return Ok(None);
             }
-            match (kept.get(&request.key), fresh) {
+            let marked = match (kept.get(&request.key), fresh) {
                 (None, None) => return Ok(None),
-                (None, Some(fresh)) => kept.put(fresh).await?,
-                (Some(record), _) if record.state == State::Deleting => {}
-                (Some(record), _) => kept.put(Attachment { state: State::Deleting, ..record }).await?,
+                (None, Some(fresh)) => kept.put(fresh).await,
+                (Some(record), _) if record.state == State::Deleting => Ok(()),
+                (Some(record), _) => kept.amend(Attachment { state: State::Deleting, ..record }).await,
+            };
+            on_disk.set(marked.is_ok());
+            // Of one that is unknown nothing but this would be left if the deletion failed.
+            if kept.get(&request.key).is_none() {
+                marked?;
             }
-            on_disk.set(true);
             kept.take_down(&request.key, request.netns.as_ref()).await
         }
     });
