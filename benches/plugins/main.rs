@@ -38,9 +38,14 @@ const LEVELS: [usize; 3] = [1, 100, 900];
 const PODS: usize = 100;
 
 fn main() -> ExitCode {
-    let write = std::env::args().any(|argument| argument == "--write");
+    let arguments: Vec<String> = std::env::args().collect();
+    let write = arguments.iter().any(|argument| argument == "--write");
+    let only = arguments.iter().skip_while(|argument| *argument != "--only").nth(1);
     let pods: Vec<Namespace> = (0..PODS).map(|_| Namespace::new()).collect();
     let mut contenders = Contenders::new();
+    if let Some(only) = only {
+        return some(&mut contenders, only, &pods);
+    }
     let mut samples = Samples::default();
     let mut standing: Vec<Namespace> = Vec::new();
     let mut ready = Vec::new();
@@ -64,4 +69,16 @@ fn main() -> ExitCode {
         fs::write(docs.join("performance.svg"), plot::svg(&samples)).expect("the docs can be written");
     }
     if samples.0.values().all(|series| series.failures == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A look at a few, to see what a change does.
+fn some(contenders: &mut Contenders, only: &str, pods: &[Namespace]) -> ExitCode {
+    contenders.all.retain(|contender| only.split(',').any(|word| contender.name.contains(word)));
+    let mut samples = Samples::default();
+    for _ in 0..5 {
+        one_by_one(contenders, pods, LEVELS[0], &mut samples);
+    }
+    burst(contenders, pods, LEVELS[0], 32, &mut samples);
+    println!("{}", report::table(&samples));
+    ExitCode::SUCCESS
 }

@@ -125,7 +125,8 @@ impl Samples {
     }
 }
 
-fn table(samples: &Samples) -> String {
+/// Every series, one line each.
+pub fn table(samples: &Samples) -> String {
     let mut table =
         "| pods | at once | verb | by | calls | failed | p50 ms | p90 ms | p99 ms | 100 in all, ms |\n\
                      | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"

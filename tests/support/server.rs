@@ -11,7 +11,10 @@ use super::namespace::Namespace;
 use super::observe::{self, Here, Place};
 
 /// The binary under test.
-pub const HOSTCNI: &str = env!("CARGO_BIN_EXE_hostcni");
+pub const HOSTCNI: &str = match option_env!("HOSTCNI_BUILT") {
+    Some(built) => built,
+    None => env!("CARGO_BIN_EXE_hostcni"),
+};
 
 /// A server in a namespace that stands for the node, with its own files.
 pub struct Server {
