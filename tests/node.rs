@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(2);
     let cases = cases![
         answers::the_doctor_finds_what_keeps_pods_from_their_network,
+        answers::the_doctor_finds_a_full_subnet_owed_deletions_and_a_namespace_without_a_name,
         answers::a_pods_story_is_found_by_its_name_and_by_its_trace,
         answers::explain_tells_of_a_pod_by_any_of_its_names_also_when_it_is_gone,
         answers::what_is_logged_is_changed_while_the_server_runs,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Findings;
-use super::scene::Scene;
+use super::scene::{Scene, files};
 
 /// A range is nearly used up when fewer than one in so many addresses are free.
 const NEARLY: u64 = 20;
@@ -51,7 +51,10 @@ pub fn addresses(scene: &Scene, found: &mut Findings) {
 
 /// Nothing waits to be taken down.
 pub fn deletions(scene: &Scene, found: &mut Findings) {
-    let spooled = scene.status.as_ref().map_or(0, |status| status.spooled);
+    // Without a server the files tell.
+    let written_down =
+        || scene.settings.as_ref().map_or(0, |it| files(&it.paths.spool_dir, &["json"]).len() as u64);
+    let spooled = scene.status.as_ref().map_or_else(|_| written_down(), |status| status.spooled);
     if spooled > 0 {
         let reason = format!("{spooled} DELs were written down and are not carried out yet");
         found.warning(

@@ -6,6 +6,7 @@ use super::product::*;
 use crate::support::cni::Call;
 use crate::support::node::Node;
 use crate::support::observe::Place;
+use crate::support::wait::until;
 
 /// `hostcni doctor` with its exit status.
 fn doctor(node: &Node) -> (String, i32) {
@@ -17,16 +18,22 @@ fn doctor(node: &Node) -> (String, i32) {
 /// The doctor finds such an error, with such words in its reason, and has a remedy.
 #[track_caller]
 fn finds(node: &Node, check: &str, words: &str) {
+    finds_as("error", node, check, words);
+}
+
+/// It finds that, as an error or a warning.
+#[track_caller]
+fn finds_as(verdict: &str, node: &Node, check: &str, words: &str) {
     let (json, status) = doctor(node);
     let found: Vec<Value> = serde_json::from_str(&json).expect("the doctor prints JSON");
     let meant = found.iter().any(|it| {
         it["check"] == check
-            && it["verdict"] == "error"
+            && it["verdict"] == verdict
             && it["reason"].as_str().is_some_and(|reason| reason.contains(words))
             && it["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty())
     });
-    assert!(meant, "no error of {check} with {words:?}: {json}");
-    assert!(status >= 2, "exit status {status}");
+    assert!(meant, "no {verdict} of {check} with {words:?}: {json}");
+    assert!(status >= if verdict == "error" { 2 } else { 1 }, "exit status {status}");
 }
 
 /// It finds no error any more.
@@ -90,6 +97,39 @@ pub fn the_doctor_finds_what_keeps_pods_from_their_network(node: &mut Node) {
     until_active(node);
     finds_no_error(node);
     nothing_left(node);
+}
+
+pub fn the_doctor_finds_a_full_subnet_owed_deletions_and_a_namespace_without_a_name(node: &mut Node) {
+    node.write(CONFIG, "[[network]]\nname = \"openshift-sdn\"\nsubnets = [\"10.128.0.0/29\"]\n");
+    node.boot();
+    let node = &*node;
+    let pods: Vec<String> = (0..5).map(|number| format!("pod{number}")).collect();
+    for pod in &pods {
+        add(node, pod).result();
+    }
+    finds(node, "addresses", "no free address");
+    assert_eq!(add(node, "one-more").code(), 100);
+    let config = conf(node);
+    let del = |pod: &str| Call::new("DEL", pod, &config).send(node).result();
+    del("pod0");
+    finds_no_error(node);
+
+    // A process keeps the namespace, whose name the runtime has removed.
+    node.ok("systemd-run -q --unit=keeper ip netns exec pod1 sleep 1000");
+    until("the namespace is kept", || node.ok("ip netns pids pod1; true").lines().count() > 0);
+    node.ok("umount /run/netns/pod1; rm /run/netns/pod1");
+    finds_as("warning", node, "namespaces", "pod1");
+    node.ok("systemctl stop keeper");
+    until("the lease ends with the link", || !node.ok("hostcni attachments").contains("pod1"));
+    finds_no_error(node);
+
+    node.ok("systemctl stop hostcni.socket hostcni.service");
+    del("pod2");
+    finds_as("warning", node, "deletions", "1 DELs were written down");
+    node.ok("systemctl start hostcni.socket hostcni.service");
+    until_active(node);
+    finds_no_error(node);
+    assert!(!doctor(node).0.contains("DELs were written down"));
 }
 
 pub fn a_pods_story_is_found_by_its_name_and_by_its_trace(node: &mut Node) {
