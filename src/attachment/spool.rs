@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cni::AttachmentKey;
+use crate::cni::{AttachmentKey, CniArgs, PodIdentity};
 
 use super::directory::{Directory, Unreadable, words};
 use super::names::{is_key_digits, key_digits};
@@ -53,6 +53,11 @@ pub struct SpooledDel {
 impl SpooledDel {
     /// The version of the format that this hostcni writes.
     pub const FORMAT: u32 = 1;
+
+    /// Whose pod it is, when the runtime said.
+    pub fn pod(&self) -> Option<PodIdentity> {
+        CniArgs::parse(&self.args).ok().and_then(|args| args.pod())
+    }
 }
 
 /// Why a DEL could not be written down, or the spool not be read.

@@ -9,9 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use crate::attachment::{Attachment, SpooledDel};
-use crate::cni::{
-    AddResult, AttachmentKey, CniArgs, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment,
-};
+use crate::cni::{AddResult, AttachmentKey, CniVersion, PodIdentity, RuntimeConfig, ValidAttachment};
 use crate::datapath::{Change, NetworkRules, PodPort, PortMap};
 use crate::ipam::RangeUsage;
 
@@ -104,7 +102,7 @@ impl DelRequest {
         Self {
             within: Some(within),
             netns_path: del.netns.clone().unwrap_or_default(),
-            pod: CniArgs::parse(&del.args).ok().and_then(|args| args.pod()),
+            pod: del.pod(),
             args: del.args.clone(),
             config: del.config.clone(),
             ..Self::of(del.key.clone(), Only::IfOlder(del.at))

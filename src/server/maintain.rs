@@ -172,6 +172,9 @@ async fn replay(node: &Rc<Node>, dels: Vec<SpooledDel>) -> usize {
         match replayed.outcome {
             Ok(_) => {
                 node.spool.remove(&replayed.del.key, replayed.del.at);
+                let pod = replayed.del.pod();
+                let pod = pod.as_ref().map(PodFields::from);
+                journal::emit(&Event::DelReplayed { attachment: (&replayed.del.key).into(), pod });
                 done += 1;
             }
             Err(error) => {

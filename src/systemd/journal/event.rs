@@ -91,6 +91,8 @@ pub enum Event<'a> {
     ShadowedConf { path: &'a Path, by: &'a Path },
     /// The plugin could not deliver a DEL and wrote it down.
     DelSpooled { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, why: &'a str },
+    /// One that had been written down is carried out, or has nothing left to do.
+    DelReplayed { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>> },
     /// Written down DELs were carried out.
     SpoolReplayed { count: usize, failed: usize },
     /// A written down DEL is unreadable.
@@ -136,6 +138,7 @@ pub const MESSAGE_IDS: &[(&str, &str)] = &[
     ("ForeignConf", "5bcacce2ade648c491a6472b50d4f064"),
     ("ShadowedConf", "1ee214a1bab444aabd779f3373acbe11"),
     ("DelSpooled", "a12d2bb6fe014c7299ac5007eb94d2d8"),
+    ("DelReplayed", "9338ce6be14d4395b182f5d5985965a4"),
     ("SpoolReplayed", "50fd2601c06c4f7890bdc0ca0f26cef4"),
     ("SpoolSetAside", "b2605c91371043818de163f1e8112f3f"),
     ("StateSetAside", "34ebc0eb8b544fb8867010a27bad707e"),
@@ -190,6 +193,7 @@ impl<'a> Event<'a> {
             Self::ForeignConf { .. } => "ForeignConf",
             Self::ShadowedConf { .. } => "ShadowedConf",
             Self::DelSpooled { .. } => "DelSpooled",
+            Self::DelReplayed { .. } => "DelReplayed",
             Self::SpoolReplayed { .. } => "SpoolReplayed",
             Self::SpoolSetAside { .. } => "SpoolSetAside",
             Self::StateSetAside { .. } => "StateSetAside",
@@ -231,6 +235,7 @@ impl<'a> Event<'a> {
             | Self::ConfPlaced { .. }
             | Self::ConfRemoved { .. }
             | Self::ConfKept { .. }
+            | Self::DelReplayed { .. }
             | Self::SpoolReplayed { failed: 0, .. }
             | Self::Reconciled { .. }
             | Self::LeaseFreed { .. } => Level::INFO,
@@ -270,6 +275,9 @@ impl<'a> Event<'a> {
             }
             Self::DelSpooled { attachment, pod, why } => {
                 format!("DEL{} written down for the next start: {why}", about(Some(attachment), pod))
+            }
+            Self::DelReplayed { attachment, pod } => {
+                format!("DEL{}, which had been written down, is carried out", about(Some(attachment), pod))
             }
             Self::SpoolReplayed { count, failed: 0 } => {
                 format!("carried out {count} DELs that had been written down")
@@ -342,6 +350,9 @@ impl<'a> Event<'a> {
             }
             Self::ShadowedConf { path, by } => {
                 Entry { path: path_of(path), by: path_of(by), ..Entry::default() }
+            }
+            Self::DelReplayed { attachment, pod } => {
+                Entry { command: Some("DEL"), attachment: Some(attachment), pod, ..Entry::default() }
             }
             Self::DelSpooled { attachment, pod, why } => Entry {
                 command: Some("DEL"),

@@ -32,6 +32,7 @@ fn every_event() -> Vec<Event<'static>> {
         Event::ForeignConf { path, why: "its type is calico" },
         Event::ShadowedConf { path, by: Path::new("/etc/cni/net.d/10-other.conf") },
         Event::DelSpooled { attachment, pod, why: "connection refused" },
+        Event::DelReplayed { attachment, pod },
         Event::SpoolReplayed { count: 3, failed: 0 },
         Event::SpoolSetAside { path, why: "empty" },
         Event::StateSetAside { path, why: "empty" },
