@@ -6,5 +6,7 @@ mod support;
 #[path = "net_features"]
 mod features {
     pub mod bandwidth;
+    pub mod ranges;
+    pub mod refused;
     pub mod spoofing;
 }

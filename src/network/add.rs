@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use crate::attachment::{self, Attachment, NetnsId, State};
 use crate::cni::{AddResult, AttachmentKey, Command, Interface, IpConfig, MacAddr, Route, RuntimeConfig};
 use crate::datapath::{AttachError, PodLink, PodLinkSpec, PodRoute, netns};
-use crate::ipam::{AllocateError, Lease};
+use crate::ipam::{AllocateError, Lease, Selection};
 
 use super::driver::{AddRequest, Added};
 use super::steps::Steps;
@@ -36,19 +36,29 @@ impl Bridge {
             mtu: route.mtu,
             advmss: route.advmss,
         });
-        leases.iter().filter_map(default).chain(configured).collect()
+        let mut routes: Vec<PodRoute> = Vec::new();
+        for route in leases.iter().filter_map(default) {
+            // Of several addresses of one family, the first one's gateway.
+            if !routes.iter().any(|other| other.dst == route.dst) {
+                routes.push(route);
+            }
+        }
+        routes.extend(configured);
+        routes
     }
 
     pub(super) async fn attach(&self, request: AddRequest) -> Result<Added, Error> {
-        refuse_unsupported(&request.runtime)?;
+        bandwidth::asked(&request.runtime)?;
+        let selection = self.selection(&request.runtime)?;
         let _turn = self.queue.turn(&request.key).await;
         if request.caller.is_cancelled() {
             return Err(Error::CallerGone);
         }
-        if let Some(result) = self.same_again(&request).await? {
+        self.refuse_foreign_hosts(&request.runtime.port_mappings).await?;
+        if let Some(result) = self.same_again(&request, selection.as_ref()).await? {
             return Ok(self.answered(&request.key, result));
         }
-        let outcome = match self.make(&request).await {
+        let outcome = match self.make(&request, selection.as_ref()).await {
             Ok(_) if request.caller.is_cancelled() => Err(Error::CallerGone),
             outcome => outcome,
         };
@@ -65,13 +75,18 @@ impl Bridge {
 
     /// An ADD that was carried out before gives its result again while nothing has changed; otherwise
     /// what is left of the old attachment goes first.
-    async fn same_again(&self, request: &AddRequest) -> Result<Option<AddResult>, Error> {
+    async fn same_again(
+        &self,
+        request: &AddRequest,
+        selection: Option<&Selection>,
+    ) -> Result<Option<AddResult>, Error> {
         let Some(attachment) = self.table.borrow().get(&request.key).cloned() else { return Ok(None) };
         let same = attachment.state == State::Ready
             && attachment.netns_id == Some(NetnsId::of(netns::id(&request.netns).unwrap_or_default()))
             && attachment.port_mappings == request.runtime.port_mappings
             && attachment.bandwidth == bandwidth::asked(&request.runtime)?
-            && request.runtime.mac.is_none_or(|mac| attachment.mac == Some(mac));
+            && request.runtime.mac.is_none_or(|mac| attachment.mac == Some(mac))
+            && has_addresses(&attachment, &request.runtime, selection);
         if same {
             let netns = request.netns.try_clone().map_err(|error| Error::InvalidNetns(error.to_string()))?;
             if attachment.result.is_some() && self.differences(&attachment, netns).await?.is_empty() {
@@ -82,10 +97,10 @@ impl Bridge {
         Ok(None)
     }
 
-    async fn make(&self, request: &AddRequest) -> Result<AddResult, Error> {
+    async fn make(&self, request: &AddRequest, selection: Option<&Selection>) -> Result<AddResult, Error> {
         let mut steps = Steps::of(Command::Add, &request.key);
         crate::step!("add.lease", Error::Injected("add.lease"));
-        let (leases, mut attachment) = self.lease(request)?;
+        let (leases, mut attachment) = self.lease(request, selection)?;
         let routes = self.pod_routes(&leases);
         crate::step!("add.record", Error::Injected("add.record"));
         self.table.borrow_mut().put(attachment.clone())?;
@@ -122,16 +137,28 @@ impl Bridge {
         Ok(result)
     }
 
-    fn lease(&self, request: &AddRequest) -> Result<(Vec<Lease>, Attachment), Error> {
+    /// What of the ranges that the pod asks for this network has; none where it asks for none.
+    fn selection(&self, runtime: &RuntimeConfig) -> Result<Option<Selection>, Error> {
+        if runtime.ip_ranges.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(self.table.borrow().pool.select(&runtime.ip_ranges)?))
+    }
+
+    fn lease(
+        &self,
+        request: &AddRequest,
+        selection: Option<&Selection>,
+    ) -> Result<(Vec<Lease>, Attachment), Error> {
         let requested: Vec<IpAddr> = request.runtime.ips.iter().map(IpNet::addr).collect();
-        let mut table = self.table.borrow_mut();
-        let leases = table.pool.allocate(&request.key, &requested).map_err(|error| match error {
-            AllocateError::Exhausted { .. } => {
-                let usage = table.pool.usage();
-                let ranges: Vec<String> = usage.iter().map(|range| range.subnet.to_string()).collect();
-                let used = usage.iter().map(|range| u64::try_from(range.used).unwrap_or(u64::MAX)).sum();
-                Error::exhausted(&ranges, used)
-            }
+        let pool = &mut self.table.borrow_mut().pool;
+        let leases = match selection {
+            None => pool.allocate(&request.key, &requested),
+            Some(selection) => pool.allocate_from(&request.key, &requested, selection),
+        };
+        let leases = leases.map_err(|error| match error {
+            AllocateError::Exhausted { .. } => Error::exhausted(&pool.usage()),
+            AllocateError::SelectionExhausted(range) => Error::RangeExhausted(range),
             other => Error::Address(other),
         })?;
         let addresses: Vec<IpNet> =
@@ -211,6 +238,7 @@ impl Bridge {
                 .collect(),
             routes: routes
                 .iter()
+                .filter(|route| !link.skipped_routes.contains(route))
                 .map(|route| Route {
                     mtu: route.mtu,
                     advmss: route.advmss,
@@ -223,14 +251,11 @@ impl Bridge {
     }
 }
 
-/// Capability arguments that this network cannot honour, or that make no sense, are refused, never ignored.
-fn refuse_unsupported(runtime: &RuntimeConfig) -> Result<(), Error> {
-    if runtime.ip_ranges.is_some() {
-        let what =
-            "the capability argument ipRanges is not supported by this network: remove it from the pod";
-        return Err(Error::Unsupported(what.to_owned()));
-    }
-    bandwidth::asked(runtime).map(drop)
+/// Whether the attachment's addresses are such as the pod asks for.
+fn has_addresses(attachment: &Attachment, runtime: &RuntimeConfig, selection: Option<&Selection>) -> bool {
+    let has: Vec<IpAddr> = attachment.addresses.iter().map(IpNet::addr).collect();
+    runtime.ips.iter().all(|ip| has.contains(&ip.addr()))
+        && selection.is_none_or(|selection| selection.is_met_by(&has))
 }
 
 fn mac_for(leases: &[Lease]) -> MacAddr {
