@@ -131,7 +131,7 @@ impl Bridge {
             Ok(false) => Fate::NotOurs,
             // The host end went along: its own event takes the attachment down.
             Err(_) if !self.kernel.link_exists(host_link).await.unwrap_or(true) => Fate::NotOurs,
-            Err(error) => Fate::Repaired(error.to_string()),
+            Err(error) => Fate::Failed(format!("cannot limit the bandwidth of {key} again: {error}")),
         }
     }
 }

@@ -76,15 +76,7 @@ impl Bridge {
     }
 
     async fn prepare_node(&self) -> Result<Vec<String>, Error> {
-        let mtu = match self.settings.mtu {
-            Some(mtu) => mtu,
-            None => self
-                .kernel
-                .uplink_mtu()
-                .await?
-                .map_or(FALLBACK_MTU, |(_, mtu)| mtu)
-                .saturating_sub(self.settings.mtu_overhead),
-        };
+        let mtu = self.find_mtu().await?;
         self.mtu.set(mtu);
         crate::step!("prepare.bridge", Error::Injected("prepare.bridge"));
         let bridge = self
@@ -102,6 +94,33 @@ impl Bridge {
             changes.extend(self.enslave_all().await);
         }
         Ok(changes)
+    }
+
+    /// The configured MTU, or the uplink's less the overhead. An uplink that is away for a while changes nothing.
+    async fn find_mtu(&self) -> Result<u32, Error> {
+        if let Some(mtu) = self.settings.mtu {
+            return Ok(mtu);
+        }
+        match self.kernel.uplink_mtu().await? {
+            Some((uplink, mtu)) => self.less_overhead(&uplink, mtu),
+            None if self.index.get() != 0 => Ok(self.mtu.get()),
+            None => self.less_overhead("a node without a default route", FALLBACK_MTU),
+        }
+    }
+
+    fn less_overhead(&self, uplink: &str, mtu: u32) -> Result<u32, Error> {
+        let overhead = self.settings.mtu_overhead;
+        let left = mtu.saturating_sub(overhead);
+        // RFC 791 and RFC 8200, section 5.
+        let least = if self.subnets().iter().any(|net| net.addr().is_ipv6()) { 1280 } else { 68 };
+        if left >= least {
+            return Ok(left);
+        }
+        Err(Error::Unsupported(format!(
+            "network {}: the MTU of {uplink}, {mtu}, less mtu_overhead = {overhead} leaves {left}, and pods need {least}: \
+             lower mtu_overhead, or set mtu",
+            self.name
+        )))
     }
 
     /// Puts the host ends of running pods back under a bridge that somebody deleted.

@@ -29,6 +29,8 @@ struct Expected<'a> {
     attachment: &'a Attachment,
     /// The bridge's index and name.
     bridge: (u32, &'a str),
+    /// Hairpin mode and isolation of the host end as the bridge's port.
+    flags: (bool, bool),
     /// The routes that ADD set in the pod.
     routes: &'a [PodRoute],
 }
@@ -90,6 +92,16 @@ fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
                     "host interface {} is not a port of bridge {}",
                     attachment.host_link, expected.bridge.1
                 ));
+            } else {
+                for (flag, has, wanted) in [
+                    ("hairpin mode", link.hairpin, expected.flags.0),
+                    ("isolation", link.isolated, expected.flags.1),
+                ] {
+                    if has.is_some_and(|has| has != wanted) {
+                        let is = if wanted { "off instead of on" } else { "on instead of off" };
+                        differs(format!("{flag} of host interface {} is {is}", attachment.host_link));
+                    }
+                }
             }
         }
     }
@@ -165,8 +177,12 @@ impl Bridge {
                 advmss: None,
             })
             .collect();
-        let expected =
-            Expected { attachment, bridge: (self.index.get(), &self.settings.bridge), routes: &routes };
+        let expected = Expected {
+            attachment,
+            bridge: (self.index.get(), &self.settings.bridge),
+            flags: (self.settings.hairpin, self.settings.isolated),
+            routes: &routes,
+        };
         let mut found = against_kernel(&expected, &view);
         found.extend(against_leases(attachment, &leased));
         found.extend(against_rules(&self.missing_rules(attachment).await?));
@@ -185,6 +201,12 @@ impl Bridge {
             .cloned()
             .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
         let mut found = self.differences(&attachment, request.netns).await?;
+        // Not in `differences`: an ADD again does not make a pod's link anew for what a repair is under way for.
+        if !self.kernel.table_intact().await? {
+            let what =
+                "a table of hostcni's was changed by somebody else: masquerading and host ports may be gone";
+            found.push(Difference(format!("{what} (it is loaded again)")));
+        }
         if let Some(prev) = &request.prev_result {
             found.extend(against_prev_result(&attachment, prev));
         }

@@ -147,8 +147,10 @@ pub enum Fate {
     NotOurs,
     /// The lease is free again.
     Freed(Box<Attachment>),
-    /// Something that belongs to an attachment was made again, or could not be: in words.
+    /// Something that belongs to an attachment was made again: in words.
     Repaired(String),
+    /// Something that belongs to an attachment is gone and could not be made again: in words.
+    Failed(String),
 }
 
 /// A network's figures.

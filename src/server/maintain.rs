@@ -84,6 +84,10 @@ fn follow(node: &Rc<Node>, change: Change) {
         match node.networks.changed(&change).await {
             Fate::Freed(attachment) => freed(&node, &attachment),
             Fate::Repaired(what) => repaired(&node, Repair::Node, &what),
+            Fate::Failed(why) => {
+                tracing::warn!("{why}");
+                node.failed(&why);
+            }
             Fate::NotOurs => {}
         }
     });

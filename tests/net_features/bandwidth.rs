@@ -264,6 +264,22 @@ fn check_names_what_somebody_changed_and_a_start_puts_it_back() {
 }
 
 #[test]
+fn limits_that_cannot_be_set_again_are_a_failure_and_no_repair() {
+    let fault = [("FAILPOINTS", "datapath.shape=1*off->return".to_owned())];
+    let server = Server::with_environment(r#"subnets = ["10.128.0.0/23", "fd01::/64"]"#, &fault);
+    let pod = Namespace::new();
+    add(&server, "pod", &pod, &both(10_000_000, 1_000_000)).result();
+    let shaper = shapers(&server).remove(0);
+    server.node.ok(&format!("ip link del {shaper}"));
+    until("the failure to be told", || {
+        server.log().contains("cannot limit the bandwidth of test/pod/eth0 again: ")
+    });
+    assert!(!server.log().contains("limited the bandwidth of"), "{}", server.log());
+    server.del("pod", "").result();
+    server.holds_nothing();
+}
+
+#[test]
 fn a_start_removes_ifbs_of_pods_that_are_gone_and_no_others() {
     let mut server = Server::new();
     let pod = Namespace::new();
