@@ -8,6 +8,7 @@ mod features {
     pub mod bandwidth;
     pub mod ipv6;
     pub mod mtu;
+    pub mod networks;
     pub mod ranges;
     pub mod refused;
     pub mod spoofing;

@@ -190,6 +190,10 @@ impl Driver for Bridge {
         Box::pin(self.retry_deleting())
     }
 
+    fn tend(&self) -> Answer<'_, Vec<Fate>> {
+        Box::pin(self.tend_limits())
+    }
+
     fn rules(&self) -> Option<NetworkRules> {
         Some(NetworkRules {
             bridge: self.settings.bridge.clone(),

@@ -290,6 +290,15 @@ impl Networks {
         left
     }
 
+    /// Looks at what no event tells of; what was found and put right, or could not be.
+    pub async fn tend(&self) -> Vec<Fate> {
+        let mut fates = Vec::new();
+        for (_, driver) in &self.drivers {
+            fates.extend(driver.tend().await);
+        }
+        fates
+    }
+
     /// Every network's figures.
     pub fn reports(&self) -> Vec<(NetworkName, Report)> {
         self.drivers.iter().map(|(name, driver)| (name.clone(), driver.report())).collect()

@@ -101,7 +101,7 @@ impl Bridge {
     pub(super) async fn link_changed(&self, change: &Change) -> Fate {
         let Change::LinkRemoved { name, .. } = change else { return Fate::NotOurs };
         if let Some(host_link) = attachment::host_link_of_shaper(name) {
-            return self.shaper_removed(&host_link).await;
+            return self.restore_limits(&host_link).await;
         }
         let Some(key) = self.table.borrow().by_link(name).map(|attachment| attachment.key.clone()) else {
             return Fate::NotOurs;
