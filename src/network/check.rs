@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::attachment::{Attachment, State};
 use crate::cni::{AddResult, MacAddr};
-use crate::datapath::{PodRoute, PodView};
+use crate::datapath::{Link, PodRoute, PodView};
 
 use super::driver::CheckRequest;
 use super::{Bridge, Error};
@@ -83,26 +83,28 @@ fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
     }
     match &view.host {
         None => differs(format!("host interface {} is gone", attachment.host_link)),
-        Some(link) => {
-            if !link.up {
-                differs(format!("host interface {} is down", attachment.host_link));
-            }
-            if link.master != Some(expected.bridge.0) {
-                differs(format!(
-                    "host interface {} is not a port of bridge {}",
-                    attachment.host_link, expected.bridge.1
-                ));
-            } else {
-                for (flag, has, wanted) in [
-                    ("hairpin mode", link.hairpin, expected.flags.0),
-                    ("isolation", link.isolated, expected.flags.1),
-                ] {
-                    if has.is_some_and(|has| has != wanted) {
-                        let is = if wanted { "off instead of on" } else { "on instead of off" };
-                        differs(format!("{flag} of host interface {} is {is}", attachment.host_link));
-                    }
-                }
-            }
+        Some(link) => found.extend(port(expected, link).into_iter().map(Difference)),
+    }
+    found
+}
+
+/// What of the host end is not as a port of the bridge has to be.
+fn port(expected: &Expected<'_>, link: &Link) -> Vec<String> {
+    let (name, bridge) = (&link.name, expected.bridge.1);
+    let mut found = Vec::new();
+    if !link.up {
+        found.push(format!("host interface {name} is down"));
+    }
+    if link.master != Some(expected.bridge.0) {
+        found.push(format!("host interface {name} is not a port of bridge {bridge}"));
+        return found;
+    }
+    let flags =
+        [("hairpin mode", link.hairpin, expected.flags.0), ("isolation", link.isolated, expected.flags.1)];
+    for (flag, has, wanted) in flags {
+        if has.is_some_and(|has| has != wanted) {
+            let is = if wanted { "off instead of on" } else { "on instead of off" };
+            found.push(format!("{flag} of host interface {name} is {is}"));
         }
     }
     found

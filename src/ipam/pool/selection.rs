@@ -34,7 +34,7 @@ pub enum SelectionError {
     )]
     Outside {
         /// The range as asked for.
-        range: IpRange,
+        range: String,
         /// The network's subnets.
         subnets: Vec<IpNet>,
     },
@@ -45,7 +45,7 @@ pub enum SelectionError {
     )]
     Gateway {
         /// The range as asked for.
-        range: IpRange,
+        range: String,
         /// The gateway asked for.
         asked: IpAddr,
         /// The configured subnet.
@@ -55,12 +55,12 @@ pub enum SelectionError {
     },
     /// Two ranges share an address.
     #[error("ranges {0} and {1} overlap")]
-    Overlap(IpRange, IpRange),
+    Overlap(String, String),
     /// The configuration leaves no address of a range.
     #[error(
         "range {0} has no address for a pod: all are reserved, excluded or outside the configured ranges"
     )]
-    Empty(IpRange),
+    Empty(String),
 }
 
 /// Requested ranges that the pool which made this can give addresses from.
@@ -129,19 +129,19 @@ impl Pool {
         let Some((_, first)) = within_subnet.first() else {
             let mut subnets: Vec<IpNet> = self.usage().iter().map(|usage| usage.subnet).collect();
             subnets.dedup();
-            return Err(SelectionError::Outside { range: range.clone(), subnets });
+            return Err(SelectionError::Outside { range: range.to_string(), subnets });
         };
         // Ranges of one subnet have one gateway.
         let (subnet, has) = (first.range.subnet(), first.range.gateway());
         if let Some(asked) = range.gateway.filter(|asked| Some(*asked) != has) {
-            return Err(SelectionError::Gateway { range: range.clone(), asked, subnet, has });
+            return Err(SelectionError::Gateway { range: range.to_string(), asked, subnet, has });
         }
         let place = |(set, part): (usize, &Part)| {
             let spans = within(part.range.spans(), asked);
             (!spans.is_empty()).then_some(Place { set, family: part.range.family(), spans })
         };
         let places: Vec<Place> = within_subnet.into_iter().filter_map(place).collect();
-        if places.is_empty() { Err(SelectionError::Empty(range.clone())) } else { Ok(places) }
+        if places.is_empty() { Err(SelectionError::Empty(range.to_string())) } else { Ok(places) }
     }
 
     /// Leases one address of each requested set to the owner, all or none. Requested addresses are given from the
@@ -221,7 +221,7 @@ fn refuse_overlaps(ranges: &[IpRange]) -> Result<(), SelectionError> {
         for other in &ranges[index + 1..] {
             let same_family = one.subnet.addr().is_ipv4() == other.subnet.addr().is_ipv4();
             if same_family && span(one)?.overlaps(span(other)?) {
-                return Err(SelectionError::Overlap(one.clone(), other.clone()));
+                return Err(SelectionError::Overlap(one.to_string(), other.to_string()));
             }
         }
     }
