@@ -6,5 +6,10 @@ mod support;
 #[path = "net_features"]
 mod features {
     pub mod bandwidth;
+    pub mod ipv6;
+    pub mod mtu;
+    pub mod networks;
+    pub mod ranges;
+    pub mod refused;
     pub mod spoofing;
 }

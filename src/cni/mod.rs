@@ -28,6 +28,6 @@ pub use mac::MacAddr;
 pub use names::{ContainerId, IfName, NameError, NetworkName};
 pub use request::{Request, version_reply};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
-pub use runtime_config::{Bandwidth, PortMapping, Protocol, RuntimeConfig};
+pub use runtime_config::{Bandwidth, IpRange, PortMapping, Protocol, RuntimeConfig};
 pub use trace::TraceParent;
 pub use version::CniVersion;

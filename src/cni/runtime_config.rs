@@ -1,5 +1,6 @@
 //! Capability arguments: `runtimeConfig`, as CONVENTIONS.md of containernetworking/cni shapes them.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -25,8 +26,10 @@ pub struct RuntimeConfig {
     /// Names under which the container is known.
     #[serde(deserialize_with = "null_as_default")]
     pub aliases: Vec<String>,
-    /// Ranges in place of the configured ones, as JSON: no network of hostcni takes them from a runtime.
-    pub ip_ranges: Option<serde_json::Value>,
+    /// Ranges that the addresses are to come from: sets of alternatives, one address for each set. None and an empty
+    /// list are the same: not asked for.
+    #[serde(deserialize_with = "null_as_default")]
+    pub ip_ranges: Vec<Vec<IpRange>>,
 }
 
 /// A transport protocol.
@@ -94,6 +97,36 @@ impl Bandwidth {
     }
 }
 
+/// A range of addresses, as host-local's `ranges` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IpRange {
+    /// The subnet that the range is part of.
+    #[serde(alias = "Subnet", deserialize_with = "subnet")]
+    pub subnet: IpNet,
+    /// The first address; that of the subnet when absent.
+    #[serde(default, alias = "RangeStart", deserialize_with = "optional_address")]
+    pub range_start: Option<IpAddr>,
+    /// The last address; that of the subnet when absent.
+    #[serde(default, alias = "RangeEnd", deserialize_with = "optional_address")]
+    pub range_end: Option<IpAddr>,
+    /// The gateway; the network's when absent.
+    #[serde(default, alias = "Gateway", deserialize_with = "optional_address")]
+    pub gateway: Option<IpAddr>,
+}
+
+impl fmt::Display for IpRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.subnet)?;
+        match (self.range_start, self.range_end) {
+            (None, None) => Ok(()),
+            (Some(start), Some(end)) => write!(f, " ({start} to {end})"),
+            (Some(start), None) => write!(f, " (from {start})"),
+            (None, Some(end)) => write!(f, " (to {end})"),
+        }
+    }
+}
+
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -112,11 +145,29 @@ fn port<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Err
 
 /// An empty `hostIP` is what runtimes send for "any".
 fn host_ip<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    address_or_empty(deserializer, "hostIP")
+}
+
+fn optional_address<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    address_or_empty(deserializer, "ipRanges:")
+}
+
+fn address_or_empty<'de, D>(deserializer: D, what: &str) -> Result<Option<IpAddr>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
     let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| serde::de::Error::custom(format!("hostIP {text:?} is no IP address")))
+    text.parse().map(Some).map_err(|_| serde::de::Error::custom(format!("{what} {text:?} is no IP address")))
+}
+
+fn subnet<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<IpNet, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong =
+        |_| serde::de::Error::custom(format!("ipRanges: {text:?} is no subnet: write address/length"));
+    text.parse().map_err(wrong)
 }
 
 fn mac<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
@@ -149,9 +200,15 @@ mod tests {
                  {"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"127.0.0.1"},
                  {"hostPort":1,"containerPort":1,"hostIP":""}],
                 "bandwidth":{"ingressRate":2048,"ingressBurst":1600},
-                "ips":["10.10.0.1/24","fd00::5"],"mac":"c2:11:22:33:44:55","dns":{"searches":[]},"new":1}"#,
+                "ips":["10.10.0.1/24","fd00::5"],"mac":"c2:11:22:33:44:55","dns":{"searches":[]},"new":1,
+                "ipRanges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.2.3","rangeEnd":"10.1.2.99",
+                              "gateway":"10.1.2.254"},{"subnet":"10.1.3.0/24"}],[{"subnet":"fd00::/64"}]]}"#,
         )
         .unwrap();
+        assert_eq!(config.ip_ranges.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(config.ip_ranges[0][0].to_string(), "10.1.2.0/24 (10.1.2.3 to 10.1.2.99)");
+        assert_eq!(config.ip_ranges[0][0].gateway, Some("10.1.2.254".parse().unwrap()));
+        assert_eq!(config.ip_ranges[1][0].to_string(), "fd00::/64");
         assert_eq!(config.port_mappings[1].protocol, Protocol::Udp);
         assert_eq!(config.port_mappings[2].host_ip, None);
         assert_eq!(config.ips[1].to_string(), "fd00::5/128");
@@ -173,7 +230,7 @@ mod tests {
     fn null_and_absent_mean_not_asked_for() {
         assert_eq!(parse("{}").unwrap(), RuntimeConfig::default());
         assert_eq!(
-            parse(r#"{"portMappings":null,"ips":null,"mac":"","bandwidth":null}"#).unwrap(),
+            parse(r#"{"portMappings":null,"ips":null,"mac":"","bandwidth":null,"ipRanges":null}"#).unwrap(),
             RuntimeConfig::default()
         );
     }
@@ -189,6 +246,10 @@ mod tests {
             r#"{"ips":["10.0.0"]}"#,
             r#"{"mac":"01:00:00:00:00:00"}"#,
             r#"{"bandwidth":{"ingressRate":-1}}"#,
+            r#"{"ipRanges":[{"subnet":"10.0.0.0/24"}]}"#,
+            r#"{"ipRanges":[[{"rangeStart":"10.0.0.1"}]]}"#,
+            r#"{"ipRanges":[[{"subnet":"10.0.0.0"}]]}"#,
+            r#"{"ipRanges":[[{"subnet":"10.0.0.0/24","gateway":"first"}]]}"#,
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -112,7 +112,7 @@ fn configure(pod: &mut Socket, spec: &PodLinkSpec, host_link: &Link) -> Result<P
             Ok(_) => {}
             // The pod has another interface, and the first route wins.
             Err(error) if position >= before_routes && error.is_exists() => {
-                skipped_routes.push(spec.routes[position - before_routes].dst);
+                skipped_routes.push(spec.routes[position - before_routes].clone());
             }
             Err(error) => return Err(error),
         }

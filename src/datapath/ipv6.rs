@@ -38,6 +38,33 @@ pub(super) fn ignore_router_advertisements(link: &str) -> Result<bool, KernelErr
     }
 }
 
+/// Lets the link go on taking router advertisements when the node begins to forward: then `accept_ra=1` means no
+/// longer (`ipv6_accept_ra` in the kernel's `net/ipv6.h`), and 2 does. Only where it took them until now.
+pub(super) fn keep_router_advertisements(link: &str) -> Result<Option<sysctl::Change>, KernelError> {
+    let is = |setting: &str, value: &str| match sysctl::get(&key(link, setting)) {
+        Ok(found) => Ok(found == value),
+        // No IPv6 on this link, or no link any more.
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error),
+    };
+    if !is("accept_ra", "1")? || !is("forwarding", "0")? {
+        return Ok(None);
+    }
+    match sysctl::replace(&key(link, "accept_ra"), "2") {
+        Err(error) if error.is_missing() => Ok(None),
+        result => result,
+    }
+}
+
+/// Whether the node forwards IPv6.
+pub(super) fn forwards() -> Result<bool, KernelError> {
+    match sysctl::get(&key("all", "forwarding")) {
+        Ok(value) => Ok(value != "0"),
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Switches IPv6 on for a link of a pod (some runtimes start a pod with IPv6 off).
 pub(super) fn enable(link: &str) -> Result<(), KernelError> {
     match sysctl::set(&key(link, "disable_ipv6"), "0") {

@@ -206,11 +206,27 @@ impl Kernel {
         ask(&self.inner.links, "set", "the node's sysctls", job).await
     }
 
+    /// Where the node does not forward IPv6 yet: lets every link that takes router advertisements go on doing so when
+    /// it does, as an uplink has to whose default route comes from them. Not the bridges, nor their ports.
+    pub async fn keep_router_advertisements(
+        &self,
+        bridges: Vec<String>,
+    ) -> Result<Vec<sysctl::Change>, KernelError> {
+        let job = |reply| links::Job::KeepAdvertisements(bridges, reply);
+        ask(&self.inner.links, "set", "the node's accept_ra", job).await?
+    }
+
     /// Makes the local route by which host ports answer on `::1`; true if it was missing.
     pub async fn ensure_loopback6(&self, route: Loopback6) -> Result<bool, KernelError> {
         let bridge = route.bridge.clone();
         ask(&self.inner.links, "add local route on", &bridge, |reply| links::Job::Loopback6(route, reply))
             .await?
+    }
+
+    /// Whether the address is one of the node's own, so that a host port can be reached at it.
+    pub async fn is_local(&self, address: IpAddr) -> Result<bool, KernelError> {
+        let job = |reply| links::Job::IsLocal(address, reply);
+        ask(&self.inner.links, "look up route", "to an address", job).await?
     }
 
     /// Applies a ruleset text, whole or not at all. An error holds nft's own words.

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use super::socket::Socket;
 use super::worker::{self, Queue};
 use super::{
-    BridgeReport, BridgeSpec, KernelError, Link, Loopback6, Shaped, Shaping, bridge, message, parse, shaping,
-    sysctl,
+    BridgeReport, BridgeSpec, KernelError, Link, Loopback6, Shaped, Shaping, bridge, ipv6, message, parse,
+    shaping, sysctl,
 };
 
 type Reply<T> = oneshot::Sender<Result<T, KernelError>>;
@@ -21,7 +21,9 @@ pub(super) enum Job {
     Uplink(Reply<Option<(String, u32)>>),
     Port(Port, Reply<()>),
     Sysctls(Vec<(String, String)>, oneshot::Sender<(Vec<sysctl::Change>, Vec<KernelError>)>),
+    KeepAdvertisements(Vec<String>, Reply<Vec<sysctl::Change>>),
     Loopback6(Loopback6, Reply<bool>),
+    IsLocal(IpAddr, Reply<bool>),
     Shape(String, Box<Shaping>, Reply<bool>),
     Shaped(String, String, Reply<Shaped>),
     Ping(Reply<()>),
@@ -57,7 +59,11 @@ fn serve(socket: &mut Socket, job: Job) {
             let settings = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             drop(reply.send(sysctl::ensure(settings)));
         }
+        Job::KeepAdvertisements(bridges, reply) => {
+            drop(reply.send(keep_advertisements(socket, &bridges)));
+        }
         Job::Loopback6(route, reply) => drop(reply.send(loopback6(socket, &route))),
+        Job::IsLocal(address, reply) => drop(reply.send(is_local(socket, address))),
         Job::Shape(link, limits, reply) => drop(reply.send(shaping::repair(socket, &link, &limits))),
         Job::Shaped(link, shaper, reply) => drop(reply.send(shaping::look(socket, &link, &shaper))),
         Job::Ping(reply) => drop(reply.send(socket.one(message::link_by_index(message::LOOPBACK)).map(drop))),
@@ -84,6 +90,23 @@ fn enslave(socket: &mut Socket, port: &Port) -> Result<(), KernelError> {
         message::set_up(link.index, &port.name),
     ];
     socket.batch(requests)?.into_iter().try_for_each(|outcome| outcome.map(drop))
+}
+
+/// For all links that are no bridge of ours, nor a port of one, nor an ifb.
+fn keep_advertisements(socket: &mut Socket, bridges: &[String]) -> Result<Vec<sysctl::Change>, KernelError> {
+    if ipv6::forwards()? {
+        return Ok(Vec::new());
+    }
+    let links = all(socket)?;
+    let own: Vec<u32> = links.iter().filter(|it| bridges.contains(&it.name)).map(|it| it.index).collect();
+    let mut changes = Vec::new();
+    for link in &links {
+        let inside = own.contains(&link.index) || link.master.is_some_and(|master| own.contains(&master));
+        if !inside && link.index != message::LOOPBACK && link.kind.as_deref() != Some("ifb") {
+            changes.extend(ipv6::keep_router_advertisements(&link.name)?);
+        }
+    }
+    Ok(changes)
 }
 
 fn loopback6(socket: &mut Socket, route: &Loopback6) -> Result<bool, KernelError> {
@@ -116,6 +139,17 @@ pub(super) fn routes(socket: &mut Socket, of: IpAddr) -> Result<Vec<parse::Route
         Ok(answers) => Ok(answers.iter().filter_map(|answer| parse::route(answer)).collect()),
         // The table is made with its first route.
         Err(error) if error.is_missing() || is_family_missing(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the address is one of the node's own, as `fib daddr type local` of a rule sees it.
+fn is_local(socket: &mut Socket, address: IpAddr) -> Result<bool, KernelError> {
+    use nix::errno::Errno::{EHOSTUNREACH, ENETUNREACH};
+    match socket.one(message::route_to(address)) {
+        Ok(answers) => Ok(answers.first().is_some_and(|answer| parse::is_local_route(answer))),
+        Err(error) if [ENETUNREACH as i32, EHOSTUNREACH as i32].contains(&error.errno) => Ok(false),
+        Err(error) if is_family_missing(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

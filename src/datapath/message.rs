@@ -312,6 +312,15 @@ pub(super) fn routes(of: IpAddr) -> Request {
     request(RouteNetlinkMessage::GetRoute(message), 0, "read routes", "of the main table")
 }
 
+/// The route that a packet to the address would take.
+pub(super) fn route_to(address: IpAddr) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(address);
+    message.header.destination_prefix_length = IpNet::from(address).prefix_len();
+    message.attributes = vec![RouteAttribute::Destination(route_address(address))];
+    request(RouteNetlinkMessage::GetRoute(message), 0, "look up route", format!("to {address}"))
+}
+
 /// Any IPv4 address.
 pub(super) const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Any IPv6 address.

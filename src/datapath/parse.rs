@@ -41,6 +41,7 @@ const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 const RTPROT_KERNEL: u8 = 2;
 const RTM_F_CLONED: u32 = 0x200;
 
@@ -172,6 +173,11 @@ pub(super) fn route(body: &[u8]) -> Option<Route> {
     }
     let cloned = u32_of(&header[8..])? & RTM_F_CLONED != 0;
     (table == u32::from(super::message::MAIN_TABLE) && kind == RTN_UNICAST && !cloned).then_some(route)
+}
+
+/// Whether a route message is of a route to the node itself.
+pub(super) fn is_local_route(body: &[u8]) -> bool {
+    body.get(7) == Some(&RTN_LOCAL)
 }
 
 fn empty_route(family: u8) -> Option<PodRoute> {

@@ -56,7 +56,8 @@ pub fn ensure<'a>(settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> (Ve
     (changes, errors)
 }
 
-fn replace(name: &str, value: &str) -> Result<Option<Change>> {
+/// Gives a setting its value; what was there if that was another.
+pub(super) fn replace(name: &str, value: &str) -> Result<Option<Change>> {
     let was = get(name)?;
     if was == value {
         return Ok(None);

@@ -94,7 +94,7 @@ pub struct PodLink {
     /// Index of the interface in the pod.
     pub pod_index: u32,
     /// Routes not made because the pod had one to the same destination already.
-    pub skipped_routes: Vec<IpNet>,
+    pub skipped_routes: Vec<PodRoute>,
 }
 
 /// A link of the node.

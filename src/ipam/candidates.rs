@@ -110,6 +110,20 @@ impl Candidates {
         };
     }
 
+    /// The address among `spans`, of this set's own, that is best given next: one that does not rest, in the order
+    /// of the lap, else the one that rests longest. `None` when all are leased, as `is_leased` says. It is not taken
+    /// yet: [`Candidates::claim`] does that.
+    pub(super) fn find(&self, spans: &[Span], is_leased: impl Fn(u128) -> bool) -> Option<u128> {
+        let (_, next) = self.next;
+        let ahead = spans.iter().map(|span| span.first.max(next)..=span.last);
+        let behind = spans.iter().map(|span| span.first..=span.last);
+        let rests = |number: &u128| self.resting.contains_key(number);
+        let fresh = ahead.chain(behind).flatten().find(|number| !is_leased(*number) && !rests(number));
+        let chosen = |number: &u128| spans.iter().any(|span| span.contains(*number));
+        let longest = || self.resting.iter().filter(|(number, _)| chosen(number)).min_by_key(|(_, at)| **at);
+        fresh.or_else(|| longest().map(|(number, _)| *number))
+    }
+
     /// The address was given by request: it does not wait to be given.
     pub(super) fn claim(&mut self, number: u128) {
         self.resting.remove(&number);

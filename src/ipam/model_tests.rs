@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::cni::AttachmentKey;
+use crate::cni::{AttachmentKey, IpRange};
 
 const OWNERS: usize = 12;
 
@@ -118,6 +118,7 @@ fn recipes() -> impl Strategy<Value = Vec<Vec<Recipe>>> {
 #[derive(Debug, Clone)]
 enum Call {
     Allocate { owner: usize, requested: Vec<Index> },
+    AllocateFrom { owner: usize, range: Index, start: Index, end: Index },
     Release { owner: usize },
     Restore { owner: usize, addresses: Vec<Index> },
     RestAfter { last: Index },
@@ -129,6 +130,8 @@ fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         6 => owner.clone().prop_map(|owner| Call::Allocate { owner, requested: Vec::new() }),
         2 => (owner.clone(), some(3)).prop_map(|(owner, requested)| Call::Allocate { owner, requested }),
+        2 => (owner.clone(), any::<[Index; 3]>())
+            .prop_map(|(owner, [range, start, end])| Call::AllocateFrom { owner, range, start, end }),
         6 => owner.clone().prop_map(|owner| Call::Release { owner }),
         1 => (owner, some(3)).prop_map(|(owner, addresses)| Call::Restore { owner, addresses }),
         1 => any::<Index>().prop_map(|last| Call::RestAfter { last }),
@@ -182,6 +185,16 @@ impl Model {
             self.hold(*address, owner);
         }
         Some(given)
+    }
+
+    /// The addresses of which one may be given to who asks for a range: all that never rested, else the one that
+    /// rests longest; none where none is usable and free.
+    fn best_within(&self, range: std::ops::RangeInclusive<IpAddr>) -> Vec<IpAddr> {
+        let usable = self.sets.iter().flatten().copied();
+        let free: Vec<IpAddr> = usable.filter(|it| range.contains(it) && self.is_free(*it)).collect();
+        let fresh: Vec<IpAddr> = free.iter().copied().filter(|it| !self.resting.contains(it)).collect();
+        let rested = || self.resting.iter().copied().find(|it| free.contains(it)).into_iter().collect();
+        if fresh.is_empty() { rested() } else { fresh }
     }
 
     fn hold(&mut self, address: IpAddr, owner: usize) {
@@ -249,6 +262,30 @@ proptest! {
                     let given = pool.allocate(&key(owner), &requested).ok();
                     let given = given.map(|leases| leases.iter().map(|lease| lease.address).collect::<Vec<_>>());
                     prop_assert_eq!(given, model.allocate(owner, &requested));
+                }
+                Call::AllocateFrom { owner, range, start, end } => {
+                    let recipes: Vec<&Recipe> = recipes.iter().flatten().collect();
+                    let recipe = recipes[range.index(recipes.len())];
+                    let all = recipe.addresses();
+                    let (start, end) = (all[start.index(all.len())], all[end.index(all.len())]);
+                    let (start, end) = (start.min(end), start.max(end));
+                    let asked = IpRange {
+                        subnet: recipe.subnet, range_start: Some(start), range_end: Some(end), gateway: None,
+                    };
+                    let usable = order.iter().flatten().any(|it| (start..=end).contains(it));
+                    let selection = pool.select(&[vec![asked]]);
+                    prop_assert_eq!(selection.is_ok(), usable);
+                    let Ok(selection) = selection else { continue };
+                    let best = if model.held(owner).is_empty() { model.best_within(start..=end) } else { Vec::new() };
+                    match pool.allocate_from(&key(owner), &[], &selection) {
+                        Ok(leases) => {
+                            prop_assert_eq!(leases.len(), 1);
+                            prop_assert!(best.contains(&leases[0].address), "{:?} of {:?}", leases, best);
+                            prop_assert!(selection.is_met_by(&[leases[0].address]));
+                            model.hold(leases[0].address, owner);
+                        }
+                        Err(_) => prop_assert!(best.is_empty(), "{:?} was free", best),
+                    }
                 }
                 Call::Release { owner } => {
                     let freed = pool.release(&key(owner));

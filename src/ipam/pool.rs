@@ -12,6 +12,10 @@ use super::candidates::Candidates;
 use super::range::{Range, RangeSet};
 use super::span::{Family, Span, number};
 
+mod selection;
+
+pub use selection::{Selection, SelectionError};
+
 /// Why a pool cannot be made of its sets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
@@ -48,6 +52,12 @@ pub enum AllocateError {
     /// The requested address is in no range, or reserved or excluded there.
     #[error("address {0} cannot be leased: it is outside the configured ranges, reserved or excluded")]
     NotUsable(IpAddr),
+    /// The requested address is in none of the requested ranges.
+    #[error("address {0} is in none of the requested ranges, or reserved or excluded there")]
+    NotSelected(IpAddr),
+    /// Every address of a requested set is leased.
+    #[error("no free address is left in the requested range {0}")]
+    SelectionExhausted(String),
     /// A set gives one address only.
     #[error("addresses {0} and {1} come from the same set of ranges, which gives one only")]
     SameSet(IpAddr, IpAddr),

@@ -142,7 +142,7 @@ impl Range {
     }
 }
 
-fn outside(what: &'static str, address: &impl ToString, subnet: IpNet) -> RangeError {
+pub(super) fn outside(what: &'static str, address: &impl ToString, subnet: IpNet) -> RangeError {
     RangeError::Outside { what, address: address.to_string(), subnet }
 }
 

@@ -73,6 +73,12 @@ pub(super) fn without(spans: &[Span], hole: Span) -> Vec<Span> {
     left
 }
 
+/// What of `spans` is also in `other`.
+pub(super) fn within(spans: &[Span], other: Span) -> Vec<Span> {
+    let both = |span: &Span| Span { first: span.first.max(other.first), last: span.last.min(other.last) };
+    spans.iter().filter(|span| span.overlaps(other)).map(both).collect()
+}
+
 /// Whether one of `spans` (sorted, disjoint) has the number.
 pub(super) fn has(spans: &[Span], number: u128) -> bool {
     let after = spans.partition_point(|span| span.first <= number);

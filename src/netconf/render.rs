@@ -17,7 +17,7 @@ use crate::settings::{DriverSettings, NetworkSettings, Settings};
 fn capabilities(driver: &DriverSettings) -> Vec<String> {
     match driver {
         DriverSettings::Bridge(_) => {
-            ["portMappings", "bandwidth", "ips", "mac", "dns"].map(str::to_owned).to_vec()
+            ["portMappings", "bandwidth", "ips", "ipRanges", "mac", "dns"].map(str::to_owned).to_vec()
         }
         DriverSettings::Delegate(delegate) => delegate.list.capabilities(),
     }
@@ -100,7 +100,9 @@ mod tests {
         let (content, value) = rendered("/etc/cni/net.d/80-pods.conf");
         assert_eq!(super::super::marker::check(&content), Ok(()));
         assert_eq!(value["type"], "hostcni");
-        assert_eq!(value["capabilities"]["portMappings"], true);
+        for capability in ["portMappings", "bandwidth", "ips", "ipRanges", "mac"] {
+            assert_eq!(value["capabilities"][capability], true, "{capability}");
+        }
         let conf = PluginConf::parse(std::str::from_utf8(&content).unwrap()).unwrap();
         assert_eq!(conf.name.as_str(), "pods");
         assert_eq!(conf.host.socket, Path::new("/run/hostcni/cni.sock"));

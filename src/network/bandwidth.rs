@@ -118,8 +118,21 @@ impl Bridge {
         Ok(Some(found).filter(|found| !found.is_unlimited()))
     }
 
-    /// An ifb that somebody deleted took the pod's way out along: it is made again.
-    pub(super) async fn shaper_removed(&self, host_link: &str) -> Fate {
+    /// Sets the limits of all pods again where somebody took them away: no event tells of most of it.
+    pub(super) async fn tend_limits(&self) -> Vec<Fate> {
+        let limited = |it: &&Attachment| it.bandwidth.is_some();
+        let links: Vec<String> =
+            self.table.borrow().iter().filter(limited).map(|it| it.host_link.clone()).collect();
+        let mut fates = Vec::new();
+        for link in links {
+            fates.push(self.restore_limits(&link).await);
+        }
+        fates
+    }
+
+    /// Sets the limits of a pod again where something is missing, as an ifb that somebody deleted: it took the pod's
+    /// way out along.
+    pub(super) async fn restore_limits(&self, host_link: &str) -> Fate {
         let Some(key) = self.table.borrow().by_link(host_link).map(|it| it.key.clone()) else {
             return Fate::NotOurs;
         };
@@ -131,7 +144,7 @@ impl Bridge {
             Ok(false) => Fate::NotOurs,
             // The host end went along: its own event takes the attachment down.
             Err(_) if !self.kernel.link_exists(host_link).await.unwrap_or(true) => Fate::NotOurs,
-            Err(error) => Fate::Repaired(error.to_string()),
+            Err(error) => Fate::Failed(format!("cannot limit the bandwidth of {key} again: {error}")),
         }
     }
 }

@@ -1,12 +1,16 @@
 //! CHECK: what the kernel holds against what ADD made and what the runtime remembers.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 use ipnet::IpNet;
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, State};
 use crate::cni::{AddResult, MacAddr};
-use crate::datapath::{PodRoute, PodView};
+use crate::datapath::{Link, PodRoute, PodView};
+
+use super::driver::CheckRequest;
+use super::{Bridge, Error};
 
 /// One difference, in words that name the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,27 +24,29 @@ impl fmt::Display for Difference {
 
 /// What an attachment must look like in the kernel.
 #[derive(Debug)]
-pub struct Expected<'a> {
+struct Expected<'a> {
     /// The record.
-    pub attachment: &'a Attachment,
+    attachment: &'a Attachment,
     /// The bridge's index and name.
-    pub bridge: (u32, &'a str),
+    bridge: (u32, &'a str),
+    /// Hairpin mode and isolation of the host end as the bridge's port.
+    flags: (bool, bool),
     /// The routes that ADD set in the pod.
-    pub routes: &'a [PodRoute],
+    routes: &'a [PodRoute],
 }
 
 /// Names the rules that are not there.
-pub fn against_rules(missing: &[String]) -> Vec<Difference> {
+fn against_rules(missing: &[String]) -> Vec<Difference> {
     missing.iter().map(|what| Difference(format!("{what} is gone from nftables"))).collect()
 }
 
 /// Names the limits that are not as ADD made them.
-pub fn against_limits(missing: Vec<String>) -> Vec<Difference> {
+fn against_limits(missing: Vec<String>) -> Vec<Difference> {
     missing.into_iter().map(Difference).collect()
 }
 
 /// Compares the kernel with the record.
-pub fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
+fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut differs = |text: String| found.push(Difference(text));
     let attachment = expected.attachment;
@@ -77,16 +83,28 @@ pub fn against_kernel(expected: &Expected<'_>, view: &PodView) -> Vec<Difference
     }
     match &view.host {
         None => differs(format!("host interface {} is gone", attachment.host_link)),
-        Some(link) => {
-            if !link.up {
-                differs(format!("host interface {} is down", attachment.host_link));
-            }
-            if link.master != Some(expected.bridge.0) {
-                differs(format!(
-                    "host interface {} is not a port of bridge {}",
-                    attachment.host_link, expected.bridge.1
-                ));
-            }
+        Some(link) => found.extend(port(expected, link).into_iter().map(Difference)),
+    }
+    found
+}
+
+/// What of the host end is not as a port of the bridge has to be.
+fn port(expected: &Expected<'_>, link: &Link) -> Vec<String> {
+    let (name, bridge) = (&link.name, expected.bridge.1);
+    let mut found = Vec::new();
+    if !link.up {
+        found.push(format!("host interface {name} is down"));
+    }
+    if link.master != Some(expected.bridge.0) {
+        found.push(format!("host interface {name} is not a port of bridge {bridge}"));
+        return found;
+    }
+    let flags =
+        [("hairpin mode", link.hairpin, expected.flags.0), ("isolation", link.isolated, expected.flags.1)];
+    for (flag, has, wanted) in flags {
+        if has.is_some_and(|has| has != wanted) {
+            let is = if wanted { "off instead of on" } else { "on instead of off" };
+            found.push(format!("{flag} of host interface {name} is {is}"));
         }
     }
     found
@@ -106,7 +124,7 @@ fn describe(route: &PodRoute) -> String {
 }
 
 /// Compares the leases with the record.
-pub fn against_leases(attachment: &Attachment, leased: &[IpNet]) -> Vec<Difference> {
+fn against_leases(attachment: &Attachment, leased: &[IpNet]) -> Vec<Difference> {
     attachment
         .addresses
         .iter()
@@ -116,7 +134,7 @@ pub fn against_leases(attachment: &Attachment, leased: &[IpNet]) -> Vec<Differen
 }
 
 /// Compares what the runtime remembers with the record: its own interface's addresses must be ours.
-pub fn against_prev_result(attachment: &Attachment, prev: &AddResult) -> Vec<Difference> {
+fn against_prev_result(attachment: &Attachment, prev: &AddResult) -> Vec<Difference> {
     let Some(result) = &attachment.result else { return Vec::new() };
     let mut found = Vec::new();
     for ip in &result.ips {
@@ -131,4 +149,69 @@ pub fn against_prev_result(attachment: &Attachment, prev: &AddResult) -> Vec<Dif
         }
     }
     found
+}
+
+impl Bridge {
+    /// How the attachment differs from what ADD made, in the kernel and in the leases.
+    pub(super) async fn differences(
+        &self,
+        attachment: &Attachment,
+        netns: OwnedFd,
+    ) -> Result<Vec<Difference>, Error> {
+        let view = self.kernel.inspect(attachment.key.ifname.as_str(), netns, &attachment.host_link).await?;
+        let leased: Vec<IpNet> = self
+            .table
+            .borrow()
+            .pool
+            .leases_of(&attachment.key)
+            .iter()
+            .filter_map(|lease| IpNet::new(lease.address, lease.prefix_len).ok())
+            .collect();
+        let routes: Vec<PodRoute> = attachment
+            .result
+            .iter()
+            .flat_map(|result| &result.routes)
+            .map(|route| PodRoute {
+                dst: route.dst,
+                gateway: route.gw,
+                priority: None,
+                mtu: None,
+                advmss: None,
+            })
+            .collect();
+        let expected = Expected {
+            attachment,
+            bridge: (self.index.get(), &self.settings.bridge),
+            flags: (self.settings.hairpin, self.settings.isolated),
+            routes: &routes,
+        };
+        let mut found = against_kernel(&expected, &view);
+        found.extend(against_leases(attachment, &leased));
+        found.extend(against_rules(&self.missing_rules(attachment).await?));
+        found.extend(against_limits(self.missing_limits(attachment).await?));
+        Ok(found)
+    }
+
+    /// CHECK.
+    pub(super) async fn compare(&self, request: CheckRequest) -> Result<(), Error> {
+        let _turn = self.queue.turn(&request.key).await;
+        let attachment = self
+            .table
+            .borrow()
+            .get(&request.key)
+            .filter(|attachment| attachment.state == State::Ready)
+            .cloned()
+            .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
+        let mut found = self.differences(&attachment, request.netns).await?;
+        // Not in `differences`: an ADD again does not make a pod's link anew for what a repair is under way for.
+        if !self.kernel.table_intact().await? {
+            let what =
+                "a table of hostcni's was changed by somebody else: masquerading and host ports may be gone";
+            found.push(Difference(format!("{what} (it is loaded again)")));
+        }
+        if let Some(prev) = &request.prev_result {
+            found.extend(against_prev_result(&attachment, prev));
+        }
+        if found.is_empty() { Ok(()) } else { Err(Error::Differs(found)) }
+    }
 }

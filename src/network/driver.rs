@@ -145,8 +145,10 @@ pub enum Fate {
     NotOurs,
     /// The lease is free again.
     Freed(Box<Attachment>),
-    /// Something that belongs to an attachment was made again, or could not be: in words.
+    /// Something that belongs to an attachment was made again: in words.
     Repaired(String),
+    /// Something that belongs to an attachment is gone and could not be made again: in words.
+    Failed(String),
 }
 
 /// A network's figures.
@@ -188,6 +190,8 @@ pub trait Driver {
     fn changed<'a>(&'a self, change: &'a Change) -> Answer<'a, Fate>;
     /// Tries again what could not be taken down; says how many are left.
     fn retry(&self) -> Answer<'_, usize>;
+    /// Looks, from time to time, at what no event tells of, and puts it right.
+    fn tend(&self) -> Answer<'_, Vec<Fate>>;
     /// This network's part of the ruleset; none where hostcni has no rules of its own.
     fn rules(&self) -> Option<NetworkRules>;
     /// The host ports of its live attachments.

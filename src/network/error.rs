@@ -3,7 +3,7 @@
 use crate::attachment::StoreError;
 use crate::cni::{self, ErrorCode};
 use crate::datapath::{AttachError, KernelError, UpdateError};
-use crate::ipam::AllocateError;
+use crate::ipam::{AllocateError, RangeUsage, SelectionError};
 
 use super::{Difference, Failure};
 
@@ -26,6 +26,14 @@ pub enum Error {
         /// How many addresses of them are leased.
         used: u64,
     },
+    /// No free address is left in a range that the pod asks for.
+    #[error(
+        "no free address in the range {0} that ipRanges asks for: see `hostcni attachments`, or ask for another"
+    )]
+    RangeExhausted(String),
+    /// The requested ranges cannot be used.
+    #[error("the capability argument ipRanges cannot be honoured: {0}")]
+    Ranges(#[from] SelectionError),
     /// A requested address cannot be given.
     #[error("cannot lease the requested address: {0}")]
     Address(AllocateError),
@@ -92,10 +100,13 @@ impl Error {
     /// The CNI error code of this failure.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::UnknownNetwork(_) | Self::NoValidAttachments => ErrorCode::BadConfiguration,
+            Self::UnknownNetwork(_)
+            | Self::NoValidAttachments
+            | Self::Ranges(_)
+            | Self::Address(AllocateError::NotSelected(_)) => ErrorCode::BadConfiguration,
             Self::Address(_) | Self::Unsupported(_) => ErrorCode::UnsupportedField,
             Self::UnknownAttachment(_) => ErrorCode::UnknownContainer,
-            Self::PoolExhausted { .. } => ErrorCode::PoolExhausted,
+            Self::PoolExhausted { .. } | Self::RangeExhausted(_) => ErrorCode::PoolExhausted,
             Self::InterfaceExists(_) | Self::PortTaken(_) => ErrorCode::InterfaceExists,
             Self::InvalidNetns(_) => ErrorCode::InvalidNetns,
             Self::Kernel(_) => ErrorCode::KernelRefused,
@@ -116,8 +127,10 @@ impl Error {
         if errors.len() > 1 { Some(Self::Teardown(errors)) } else { errors.pop() }
     }
 
-    /// No address is left in the given ranges.
-    pub(super) fn exhausted(ranges: &[String], used: u64) -> Self {
+    /// No address is left in these ranges.
+    pub(super) fn exhausted(usage: &[RangeUsage]) -> Self {
+        let ranges: Vec<String> = usage.iter().map(|range| range.subnet.to_string()).collect();
+        let used = usage.iter().map(|range| u64::try_from(range.used).unwrap_or(u64::MAX)).sum();
         Self::PoolExhausted { ranges: ranges.join(", "), used }
     }
 }

@@ -5,6 +5,7 @@
 //! an address is leased exactly as long as its attachment exists. Touches the kernel only through
 //! `datapath`, the disk only through `attachment`; knows nothing of sockets or of the wire.
 
+mod add;
 mod bridge;
 mod check;
 mod delegate;
@@ -18,6 +19,7 @@ mod queue;
 mod reconcile;
 mod steps;
 mod table;
+mod take_down;
 
 pub use bridge::Bridge;
 pub use check::Difference;

@@ -111,6 +111,15 @@ impl Networks {
         }
         crate::step!("prepare.sysctl", Error::Injected("prepare.sysctl"));
         let ruleset = self.ruleset();
+        let forwards6 = ruleset.sysctls().iter().any(|(name, _)| name == "ipv6/conf/all/forwarding");
+        if forwards6 {
+            let bridges = ruleset.networks.iter().map(|network| network.bridge.clone()).collect();
+            for change in self.kernel.keep_router_advertisements(bridges).await? {
+                tracing::info!(
+                    "{change}: this node forwards IPv6 now, and that link takes router advertisements as before"
+                );
+            }
+        }
         let settings = ruleset.sysctls().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         let (changed, failed) = self.kernel.ensure_sysctls(settings).await?;
         if let Some(error) = failed.into_iter().next() {
@@ -279,6 +288,15 @@ impl Networks {
             left += driver.retry().await;
         }
         left
+    }
+
+    /// Looks at what no event tells of; what was found and put right, or could not be.
+    pub async fn tend(&self) -> Vec<Fate> {
+        let mut fates = Vec::new();
+        for (_, driver) in &self.drivers {
+            fates.extend(driver.tend().await);
+        }
+        fates
     }
 
     /// Every network's figures.

@@ -9,10 +9,13 @@ use crate::datapath::{self, ElementBatch, PortMap};
 
 use super::{Bridge, Error};
 
-/// The port maps of an attachment: one for each mapping and each of the pod's addresses whose family the
-/// mapping's host address allows.
+/// The port maps of an attachment: one for each mapping and each family of the pod's that the mapping's host address
+/// allows. Of several addresses of one family the first: a host port leads to one place.
 pub fn of(attachment: &Attachment) -> Vec<PortMap> {
-    let addresses: Vec<IpAddr> = attachment.addresses.iter().map(ipnet::IpNet::addr).collect();
+    let first = |ipv4: bool| {
+        attachment.addresses.iter().map(ipnet::IpNet::addr).find(|address| address.is_ipv4() == ipv4)
+    };
+    let addresses: Vec<IpAddr> = [true, false].into_iter().filter_map(first).collect();
     let maps = attachment.port_mappings.iter().flat_map(|mapping| {
         let fits = |address: &&IpAddr| mapping.host_ip.is_none_or(|host| host.is_ipv4() == address.is_ipv4());
         addresses.iter().filter(fits).map(|address| port_map(mapping, *address)).collect::<Vec<_>>()
@@ -44,6 +47,21 @@ fn batch(maps: &[PortMap], mut put: impl FnMut(&mut ElementBatch, datapath::Elem
 }
 
 impl Bridge {
+    /// A host port at an address that is not the node's would never be reached.
+    pub(super) async fn refuse_foreign_hosts(&self, mappings: &[PortMapping]) -> Result<(), Error> {
+        for mapping in mappings {
+            let Some(host) = mapping.host_ip.filter(|host| !host.is_unspecified()) else { continue };
+            if !self.kernel.is_local(host).await? {
+                return Err(Error::Unsupported(format!(
+                    "host port {}/{}: this node has no address {host}: set hostIP to one it has, or leave it out",
+                    mapping.host_port,
+                    port_map(mapping, host).protocol
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Leads the host ports to the pod. One that is taken already is an error that names its holder.
     pub(super) async fn open_ports(&self, attachment: &Attachment) -> Result<(), Error> {
         let maps = of(attachment);

@@ -21,6 +21,8 @@ use super::node::Node;
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often deletions that failed are tried again, and the spool is looked at when no event tells.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often what no event tells of is looked at.
+const TEND: Duration = Duration::from_secs(30);
 
 /// Follows the kernel until the server stops.
 pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
@@ -34,7 +36,7 @@ pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
         .map(|(_, report)| report.bridge)
         .filter(|name| !name.is_empty())
         .collect();
-    let mut retry = tokio::time::interval(RETRY);
+    let (mut retry, mut tend) = (tokio::time::interval(RETRY), tokio::time::interval(TEND));
     let mut repair_at = None;
     loop {
         let settled = async {
@@ -61,6 +63,11 @@ pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
                 spooled(&node).await;
                 journal::tell_repeats(false);
             }
+            _ = tend.tick() => {
+                for fate in node.networks.tend().await {
+                    tell(&node, fate);
+                }
+            }
         }
     }
 }
@@ -81,12 +88,21 @@ fn follow(node: &Rc<Node>, change: Change) {
     }
     let node = Rc::clone(node);
     node.clone().sessions.spawn_local(async move {
-        match node.networks.changed(&change).await {
-            Fate::Freed(attachment) => freed(&node, &attachment),
-            Fate::Repaired(what) => repaired(&node, Repair::Node, &what),
-            Fate::NotOurs => {}
-        }
+        let fate = node.networks.changed(&change).await;
+        tell(&node, fate);
     });
+}
+
+fn tell(node: &Rc<Node>, fate: Fate) {
+    match fate {
+        Fate::Freed(attachment) => freed(node, &attachment),
+        Fate::Repaired(what) => repaired(node, Repair::Node, &what),
+        Fate::Failed(why) => {
+            tracing::warn!("{why}");
+            node.failed(&why);
+        }
+        Fate::NotOurs => {}
+    }
 }
 
 fn freed(node: &Rc<Node>, attachment: &Attachment) {

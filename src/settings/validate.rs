@@ -100,13 +100,23 @@ fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeS
             input.mtu.problem("network.mtu", "too small for IPv6, which needs 1280 (RFC 8200, section 5)"),
         );
     }
+    let overhead = input.mtu_overhead.get().0;
+    if let Some(mtu) = mtu.filter(|_| overhead > 0) {
+        problems.push(input.mtu_overhead.problem(
+            "network.mtu_overhead",
+            format!(
+                "set together with mtu = {mtu} ({}), which is used as it is: set one of them",
+                input.mtu.origin()
+            ),
+        ));
+    }
     let routes = routes(input, &subnets, problems);
     let dns = &input.dns;
     BridgeSettings {
         bridge: input.bridge.get().0.to_string(),
         mac,
         mtu,
-        mtu_overhead: input.mtu_overhead.get().0,
+        mtu_overhead: overhead,
         ranges: ranges.sets(),
         masquerade: *input.masquerade.get(),
         no_masquerade: input.no_masquerade.get().iter().map(|net| net.get_ref().0).collect(),

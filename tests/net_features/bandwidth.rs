@@ -264,6 +264,35 @@ fn check_names_what_somebody_changed_and_a_start_puts_it_back() {
 }
 
 #[test]
+fn limits_that_somebody_takes_away_are_back_within_half_a_minute() {
+    let server = Server::new();
+    let pod = Namespace::new();
+    let result = add(&server, "pod", &pod, &both(10_000_000, 1_000_000)).result();
+    let host = server.veths().remove(0);
+    server.node.ok(&format!("tc qdisc del dev {host} root; tc qdisc del dev {host} ingress"));
+    assert_eq!(server.check("pod", &pod, &result).code(), 104);
+    until("the limits to be set again", || server.check("pod", &pod, &result).succeeded());
+    pod.ok("ping -q -c 1 -W 2 10.128.0.1");
+    assert!(server.log().contains("limited the bandwidth of test/pod/eth0 again"), "{}", server.log());
+}
+
+#[test]
+fn limits_that_cannot_be_set_again_are_a_failure_and_no_repair() {
+    let fault = [("FAILPOINTS", "datapath.shape=1*off->return".to_owned())];
+    let server = Server::with_environment(r#"subnets = ["10.128.0.0/23", "fd01::/64"]"#, &fault);
+    let pod = Namespace::new();
+    add(&server, "pod", &pod, &both(10_000_000, 1_000_000)).result();
+    let shaper = shapers(&server).remove(0);
+    server.node.ok(&format!("ip link del {shaper}"));
+    until("the failure to be told", || {
+        server.log().contains("cannot limit the bandwidth of test/pod/eth0 again: ")
+    });
+    assert!(!server.log().contains("limited the bandwidth of"), "{}", server.log());
+    server.del("pod", "").result();
+    server.holds_nothing();
+}
+
+#[test]
 fn a_start_removes_ifbs_of_pods_that_are_gone_and_no_others() {
     let mut server = Server::new();
     let pod = Namespace::new();

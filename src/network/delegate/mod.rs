@@ -344,6 +344,10 @@ impl Driver for Delegate {
         Box::pin(async move { left })
     }
 
+    fn tend(&self) -> Answer<'_, Vec<Fate>> {
+        Box::pin(async { Vec::new() })
+    }
+
     fn rules(&self) -> Option<NetworkRules> {
         None
     }
