@@ -108,7 +108,8 @@ demo: setup-build setup-node build
 # Rewrites the figures of docs/performance.md; BENCHFLAGS="--only NAME,NAME" measures a few, and prints.
 BENCHFLAGS ?= --write
 bench: setup-build setup-bench build
-	HOSTCNI_BUILT=$(BUILT) $(CARGO) bench --locked --bench plugins -- $(BENCHFLAGS)
+	install -D $(BUILT) $(CARGO_TARGET_DIR)/bench/hostcni # cargo bench builds another one in its place
+	HOSTCNI_BUILT=$(CARGO_TARGET_DIR)/bench/hostcni $(CARGO) bench --locked --bench plugins -- $(BENCHFLAGS)
 
 # What a target finds goes below the target directory; the seeds are fuzz/corpus, which `make test` runs, too. The
 # instrumentation is an unstable option of the compiler's, hence RUSTC_BOOTSTRAP.

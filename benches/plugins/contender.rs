@@ -81,6 +81,8 @@ pub struct Contenders {
 pub const OWN: &str = "hostcni";
 /// The same without other pods: measured beside it at every level, so that both meet the same machine.
 pub const ALONE: &str = "hostcni, no other pod";
+/// That one without a word to the journal.
+pub const SILENT: &str = "hostcni, no other pod, no journal";
 
 /// A chain of three plugins called as libcni calls it, and by hostcni's delegate driver.
 pub const CHAIN: &str = "bridge, portmap without ports";
@@ -101,6 +103,7 @@ impl Contenders {
             ("kernel alone", true, &["ADD", "DEL"][..], Means::Direct(node, direct)),
             (OWN, true, &["ADD", "CHECK", "DEL", "STATUS"][..], own(false)),
             (ALONE, false, &["ADD", "DEL"][..], own(false)),
+            (SILENT, false, &["ADD", "DEL"][..], silent()),
             ("hostcni, a host port", false, every, own(true)),
             ("bridge", true, every, reference("bridge", false, false)),
             ("bridge, masquerade", false, every, reference("masquerade", true, false)),
@@ -144,6 +147,14 @@ fn own(port: bool) -> Means {
     let server = Server::with("subnets = [\"10.96.0.0/16\"]");
     let mut config = server.config.clone();
     config["capabilities"]["portMappings"] = port.into();
+    Means::Own(server, vec![Plugin { binary: PathBuf::from(HOSTCNI), config }])
+}
+
+/// One that logs nothing.
+fn silent() -> Means {
+    let quiet = [("RUST_LOG", "off".to_owned())];
+    let server = Server::with_environment("subnets = [\"10.96.0.0/16\"]", &quiet);
+    let config = server.config.clone();
     Means::Own(server, vec![Plugin { binary: PathBuf::from(HOSTCNI), config }])
 }
 

@@ -7,6 +7,7 @@
 mod chain;
 mod contender;
 mod direct;
+mod journal;
 mod measure;
 mod plot;
 mod report;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let write = arguments.iter().any(|argument| argument == "--write");
     let only = arguments.iter().skip_while(|argument| *argument != "--only").nth(1);
+    let _journal = journal::Journal::new();
     let pods: Vec<Namespace> = (0..PODS).map(|_| Namespace::new()).collect();
     let mut contenders = Contenders::new();
     if let Some(only) = only {
