@@ -6,5 +6,6 @@ mod support;
 #[path = "net_features"]
 mod features {
     pub mod bandwidth;
+    pub mod blocking;
     pub mod spoofing;
 }

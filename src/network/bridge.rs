@@ -26,7 +26,7 @@ use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
 use super::steps::Steps;
-use super::{Difference, Error, KeyedQueue, Table, bandwidth, check, ports, reconcile};
+use super::{Difference, Error, KeyedQueue, Table, bandwidth, block, check, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
 const FALLBACK_MTU: u32 = 1500;
@@ -424,6 +424,7 @@ impl Bridge {
             .cloned()
             .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
         let mut found = self.differences(&attachment, request.netns).await?;
+        found.extend(check::against_rules(&self.missing_block().await?));
         if let Some(prev) = &request.prev_result {
             found.extend(check::against_prev_result(&attachment, prev));
         }
@@ -584,6 +585,7 @@ impl Driver for Bridge {
             no_masquerade: self.settings.no_masquerade.clone(),
             forwarding: self.settings.forwarding,
             anti_spoofing: self.settings.anti_spoofing,
+            block: block::of(&self.settings.block),
         })
     }
 

@@ -5,6 +5,7 @@
 //! an address is leased exactly as long as its attachment exists. Touches the kernel only through
 //! `datapath`, the disk only through `attachment`; knows nothing of sockets or of the wire.
 
+mod block;
 mod bridge;
 mod check;
 mod delegate;

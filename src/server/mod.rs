@@ -6,6 +6,7 @@
 
 mod accept;
 mod behind;
+mod forward;
 mod guard;
 mod health;
 mod invoke;
