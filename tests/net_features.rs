@@ -7,5 +7,6 @@ mod support;
 mod features {
     pub mod bandwidth;
     pub mod blocking;
+    pub mod forwarding;
     pub mod spoofing;
 }
