@@ -7,8 +7,6 @@
 //!
 //! Rules are per network and list entry, never per pod.
 
-use std::fmt::Write;
-
 use ipnet::IpNet;
 
 use super::elements::Protocol;
@@ -121,15 +119,10 @@ fn matched(ports: &BlockPorts) -> String {
         BlockPorts::Only(ranges) => ("", ranges),
         BlockPorts::AllBut(ranges) => ("!= ", ranges),
     };
-    let mut set = String::new();
-    for PortRange { protocol, first, last } in merged(ranges) {
-        let comma = if set.is_empty() { "" } else { ", " };
-        // Writing to a String cannot fail.
-        let _ = match first == last {
-            true => write!(set, "{comma}{protocol} . {first}"),
-            false => write!(set, "{comma}{protocol} . {first}-{last}"),
-        };
-    }
+    let text = |PortRange { protocol, first, last }: &PortRange| {
+        if first == last { format!("{protocol} . {first}") } else { format!("{protocol} . {first}-{last}") }
+    };
+    let set = merged(ranges).iter().map(text).collect::<Vec<_>>().join(", ");
     format!(" meta l4proto . th dport {not}{{ {set} }}")
 }
 

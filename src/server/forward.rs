@@ -56,17 +56,17 @@ impl Forward {
     }
 
     /// Looks after them until the server stops.
-    pub async fn run(self: Rc<Self>, node: Rc<Node>) {
+    pub async fn run(&self, node: &Rc<Node>) {
         if !node.readiness.ready_within(Duration::MAX).await {
             return;
         }
         loop {
             if self.networks.is_empty() {
-                return self.look(&node).await;
+                return self.look(node).await;
             }
             tokio::select! {
                 () = node.stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => self.look(&node).await,
+                () = tokio::time::sleep(LOOK) => self.look(node).await,
             }
         }
     }

@@ -56,7 +56,9 @@ impl Echo {
         let thread = if protocol == "tcp" {
             let sockets: Vec<TcpListener> =
                 place.inside(|| all.iter().map(|it| TcpListener::bind(it).unwrap()).collect());
-            sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+            for socket in &sockets {
+                socket.set_nonblocking(true).unwrap();
+            }
             answering(end, move || {
                 for (mut stream, _) in sockets.iter().filter_map(|socket| socket.accept().ok()) {
                     let _ = stream.write_all(b"echo");
@@ -65,10 +67,12 @@ impl Echo {
         } else {
             let sockets: Vec<UdpSocket> =
                 place.inside(|| all.iter().map(|it| UdpSocket::bind(it).unwrap()).collect());
-            sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+            for socket in &sockets {
+                socket.set_nonblocking(true).unwrap();
+            }
             answering(end, move || {
                 for socket in &sockets {
-                    if let Ok((_, peer)) = socket.recv_from(&mut [0; 65_535]) {
+                    if let Ok((_, peer)) = socket.recv_from(&mut [0; 8192]) {
                         let _ = socket.send_to(b"echo", peer);
                     }
                 }
