@@ -10,7 +10,7 @@ const OFF: &str = r#"subnets = ["10.128.0.0/23", "fd01::/64"]"#;
 const ON: &str = "subnets = [\"10.128.0.0/23\", \"fd01::/64\"]\naccept_forward = true";
 
 fn passes(pod: &Namespace) -> [bool; 2] {
-    WORLD.map(|world| pod.succeeds(&format!("ping -q -c1 -W1 {world}")))
+    WORLD.map(|world| pod.succeeds(&format!("ping -q -c2 -i0.3 -W2 {world}")))
 }
 
 fn restart(server: &mut Server, network: &str) {

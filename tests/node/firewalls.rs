@@ -24,7 +24,7 @@ fn restart_with(node: &Node, keys: &str) {
 }
 
 fn reaches(node: &Node, pod: &str, address: &str) -> bool {
-    node.succeeds(&format!("ip netns exec {pod} ping -q -c1 -W1 {address}"))
+    node.succeeds(&format!("ip netns exec {pod} ping -q -c2 -i0.3 -W2 {address}"))
 }
 
 /// Whether a pod reaches the world by both families.
@@ -54,8 +54,7 @@ pub fn a_container_cannot_reach_what_its_network_blocks(node: &mut Node) {
     );
     let node = &*node;
     node.ok("systemctl start containerd.service");
-    let running = node.start("ctr run --rm --cni --privileged --rootfs /srv/pod one /bin/sleep 1000000");
-    until("the container", || node.succeeds("ctr task exec --exec-id up one /bin/ls"));
+    let running = super::pods::container(node, "one");
     let inside = |line: &str| node.succeeds(&format!("ctr task exec --exec-id look one /bin/sh -c '{line}'"));
     let ping = |address: &str| inside(&format!("ping -c1 -W2 {address}"));
     for address in GATEWAYS.into_iter().chain(NODE).chain(["192.0.2.1", "2001:db8::1"]) {
@@ -111,7 +110,7 @@ pub fn where_iptables_drops_what_is_forwarded_pods_pass_with_the_option(node: &m
     let refused = told(node, "80edc8baee5844e69fe52c4776ba8088");
     assert!(refused.iter().any(|why| why.contains("examples/iptables-legacy.conf")), "{refused:?}");
     node.ok(
-        "cp /usr/share/doc/hostcni/examples/iptables-legacy.conf /etc/systemd/system/hostcni.service.d/ \
+        "install -Dt /etc/systemd/system/hostcni.service.d /usr/share/doc/hostcni/examples/iptables-legacy.conf \
          && systemctl daemon-reload && systemctl restart hostcni.service",
     );
     assert_eq!(passes(node, "pod"), [true, true]);
