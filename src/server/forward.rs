@@ -84,6 +84,11 @@ impl Forward {
         for what in &outcome.changes {
             journal::emit(&Event::Firewall(Firewall::ForwardChanged { what }));
         }
+        if self.networks.is_empty() {
+            // Nobody wants anything: most likely there was nothing to take away either.
+            tracing::debug!(failures = ?outcome.failures, "looked for rules of an earlier start");
+            return;
+        }
         if *self.failures.borrow() != outcome.failures {
             for why in &outcome.failures {
                 journal::emit(&Event::Firewall(Firewall::ForwardRefused { why }));
