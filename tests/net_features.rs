@@ -6,6 +6,8 @@ mod support;
 #[path = "net_features"]
 mod features {
     pub mod bandwidth;
+    pub mod blocking;
+    pub mod forwarding;
     pub mod ipv6;
     pub mod mtu;
     pub mod networks;

@@ -11,6 +11,7 @@ mod node {
     pub mod delegate;
     pub mod exhaustion;
     pub mod faults;
+    pub mod firewalls;
     pub mod gate;
     pub mod guard;
     pub mod harness;
@@ -72,6 +73,9 @@ fn main() -> ExitCode {
         pods::a_runtime_started_first_follows_every_start_and_stop_within_a_second,
         pods::a_runtime_stays_ready_through_ten_restarts,
         pods::a_conf_that_is_a_list_is_loaded_as_well,
+        firewalls::a_container_cannot_reach_what_its_network_blocks,
+        firewalls::where_iptables_drops_what_is_forwarded_pods_pass_with_the_option,
+        firewalls::firewalld_takes_the_bridge_into_its_zone_at_every_start_and_reload,
         metrics::metrics_are_off_until_somebody_wants_them_and_then_tell_what_happened,
         metrics::prometheus_reads_a_port_of_the_loopback_interface_and_no_other_is_taken,
         metrics::readers_who_say_nothing_or_nonsense_keep_no_request_waiting,

@@ -12,6 +12,7 @@
 mod antispoof;
 mod attach;
 mod batch;
+mod block;
 mod bridge;
 mod elements;
 mod error;
@@ -34,6 +35,8 @@ mod worker;
 
 /// Forgetting stale UDP flows.
 pub mod conntrack;
+/// Rules in other people's chains.
+pub mod forward;
 /// Network namespaces: opening, telling apart, entering and coming back.
 pub mod netns;
 /// nftables as a whole: applying, updating, watching.
@@ -46,6 +49,7 @@ pub mod spawn;
 pub mod sysctl;
 
 pub use batch::{ElementBatch, Refusal, RefusalKind, UpdateError};
+pub use block::{Block, BlockPorts, BlockTarget, PortRange};
 pub use elements::{Element, PodPort, PortMap, Protocol, Set, TABLE, TableFamily, link_local};
 pub use error::{KernelError, Result};
 pub use kernel::Kernel;

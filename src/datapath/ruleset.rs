@@ -23,6 +23,7 @@ use std::fmt::Write;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use super::antispoof::AntiSpoofing;
+use super::block::{self, Block};
 use super::elements::{Element, PodPort, PortMap, Set, TABLE};
 
 /// The bit of the packet mark that tells postrouting to masquerade a connection to a host port. Only the
@@ -45,6 +46,8 @@ pub struct NetworkRules {
     pub forwarding: bool,
     /// Whether pods are held to their own addresses.
     pub anti_spoofing: bool,
+    /// What they cannot reach.
+    pub block: Vec<Block>,
 }
 
 /// Everything the rules are made from.
@@ -142,6 +145,7 @@ impl Ruleset {
         if !self.networks.is_empty() {
             self.render_loopback_guard(text);
         }
+        block::render(&self.networks, text);
         self.render_port_maps(text);
         self.render_postrouting(text);
         text.push_str("}\n");
@@ -271,7 +275,7 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// The prefixes of each family as an anonymous set, overlaps merged (nft refuses them).
-fn by_family(nets: &[IpNet]) -> Vec<(&'static str, String)> {
+pub(super) fn by_family(nets: &[IpNet]) -> Vec<(&'static str, String)> {
     let ipv4: Vec<Ipv4Net> = nets
         .iter()
         .filter_map(|net| if let IpNet::V4(net) = net { Some(net.trunc()) } else { None })

@@ -10,6 +10,7 @@ fn network(bridge: &str, subnets: &[&str], no_masquerade: &[&str]) -> NetworkRul
         no_masquerade: nets(no_masquerade),
         forwarding: true,
         anti_spoofing: true,
+        block: Vec::new(),
     }
 }
 

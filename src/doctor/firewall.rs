@@ -28,13 +28,10 @@ pub fn check(scene: &Scene, found: &mut Findings) {
         );
         for bridge in scene.bridges() {
             if !rules.iter().any(|rule| rule.contains(&format!("\"{}\"", bridge.bridge))) {
-                let remedy = if text(chain, "table") == "filter" {
-                    format!(
-                        "iptables -I FORWARD -i {0} -j ACCEPT; iptables -I FORWARD -o {0} -j ACCEPT (ip6tables for IPv6)",
-                        bridge.bridge
-                    )
+                let remedy = if bridge.accept_forward {
+                    "accept_forward is on: `journalctl -u hostcni` tells why the rules cannot be made"
                 } else {
-                    format!("accept iifname and oifname \"{}\" there", bridge.bridge)
+                    "set accept_forward = true for the network, and `systemctl restart hostcni`"
                 };
                 found.error(
                     format!("{name} drops what is forwarded, and does not know {}", bridge.bridge),
@@ -51,14 +48,23 @@ pub fn firewalld(scene: &Scene, found: &mut Findings) {
         return;
     }
     for bridge in scene.bridges() {
-        let zone = said("firewall-cmd", &[&format!("--get-zone-of-interface={}", bridge.bridge)]);
-        if zone.as_deref().map(str::trim) != Some("trusted") {
-            let remedy = format!(
-                "firewall-cmd --permanent --zone=trusted --add-interface={} && firewall-cmd --reload",
-                bridge.bridge
-            );
-            found.error(format!("firewalld runs, and {} is not in its trusted zone", bridge.bridge), remedy);
-        }
+        let name = &bridge.bridge;
+        let zone = said("firewall-cmd", &[&format!("--get-zone-of-interface={name}")]).unwrap_or_default();
+        let (reason, remedy) = match (&bridge.firewalld_zone, zone.trim()) {
+            (Some(wanted), zone) if wanted == zone => continue,
+            (Some(wanted), _) => (
+                format!("firewalld runs, and {name} is not in its zone {wanted}"),
+                "`journalctl -u hostcni` has the reason; then `systemctl restart hostcni`".to_owned(),
+            ),
+            (None, "") => (
+                format!("firewalld runs, and {name} is in none of its zones"),
+                format!(
+                    "leave firewalld_zone out, or firewall-cmd --permanent --zone=trusted --add-interface={name}"
+                ),
+            ),
+            (None, _) => continue,
+        };
+        found.error(reason, remedy);
     }
 }
 

@@ -14,15 +14,8 @@ fn is(name: &str, value: &str) -> bool {
 /// Forwarding is on for the families of networks that want it.
 pub fn forwarding(scene: &Scene, found: &mut Findings) {
     for bridge in scene.bridges().filter(|bridge| bridge.forwarding) {
-        let has = |ipv4: bool| {
-            bridge
-                .ranges
-                .iter()
-                .flat_map(crate::ipam::RangeSet::ranges)
-                .any(|range| range.subnet().addr().is_ipv4() == ipv4)
-        };
-        for (wanted, name) in [(has(true), "ipv4/ip_forward"), (has(false), "ipv6/conf/all/forwarding")] {
-            if wanted && is(name, "0") {
+        for (ipv4, name) in [(true, "ipv4/ip_forward"), (false, "ipv6/conf/all/forwarding")] {
+            if bridge.has_family(ipv4) && is(name, "0") {
                 let remedy =
                     "systemctl restart hostcni sets it; look for who switches it off in /etc/sysctl.d";
                 found.error(

@@ -77,7 +77,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("routes", "no subnet is somebody else's", routes::check),
     ("mtu", "fits the uplink", routes::mtu),
     ("firewall", "lets pods' packets through", firewall::check),
-    ("firewalld", "not running, or the bridge is trusted", firewall::firewalld),
+    ("firewalld", "not running, or the bridge is in its zone", firewall::firewalld),
 ];
 
 /// Looks at everything.

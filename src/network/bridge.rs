@@ -16,7 +16,7 @@ use crate::ipam::{Pool, RangeSet};
 use crate::settings::BridgeSettings;
 
 use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
-use super::{Error, KeyedQueue, Table, ports, reconcile};
+use super::{Error, KeyedQueue, Table, block, ports, reconcile};
 
 /// The MTU when there is no default route to take it from.
 const FALLBACK_MTU: u32 = 1500;
@@ -202,6 +202,7 @@ impl Driver for Bridge {
             no_masquerade: self.settings.no_masquerade.clone(),
             forwarding: self.settings.forwarding,
             anti_spoofing: self.settings.anti_spoofing,
+            block: block::of(&self.settings.block),
         })
     }
 

@@ -203,6 +203,7 @@ impl Bridge {
             .cloned()
             .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
         let mut found = self.differences(&attachment, request.netns).await?;
+        found.extend(against_rules(&self.missing_block().await?));
         // Not in `differences`: an ADD again does not make a pod's link anew for what a repair is under way for.
         if !self.kernel.table_intact().await? {
             let what =

@@ -6,6 +6,7 @@
 //! `datapath`, the disk only through `attachment`; knows nothing of sockets or of the wire.
 
 mod add;
+mod block;
 mod bridge;
 mod check;
 mod delegate;

@@ -25,16 +25,20 @@ pub fn of(attachment: &Attachment) -> Vec<PortMap> {
 
 fn port_map(mapping: &PortMapping, pod_address: IpAddr) -> PortMap {
     PortMap {
-        protocol: match mapping.protocol {
-            Protocol::Tcp => datapath::Protocol::Tcp,
-            Protocol::Udp => datapath::Protocol::Udp,
-            Protocol::Sctp => datapath::Protocol::Sctp,
-        },
+        protocol: protocol(mapping.protocol),
         // The unspecified address means any of its family.
         host_address: mapping.host_ip.filter(|host| !host.is_unspecified()),
         host_port: mapping.host_port,
         pod_address,
         pod_port: mapping.container_port,
+    }
+}
+
+pub fn protocol(protocol: Protocol) -> datapath::Protocol {
+    match protocol {
+        Protocol::Tcp => datapath::Protocol::Tcp,
+        Protocol::Udp => datapath::Protocol::Udp,
+        Protocol::Sctp => datapath::Protocol::Sctp,
     }
 }
 

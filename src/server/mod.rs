@@ -6,6 +6,8 @@
 
 mod accept;
 mod behind;
+mod firewalls;
+mod forward;
 mod guard;
 mod health;
 mod invoke;
@@ -17,6 +19,7 @@ mod readiness;
 mod reload;
 mod session;
 mod start;
+mod zones;
 
 pub use readiness::{Phase, Readiness};
 pub use start::{Options, ServeError, serve};

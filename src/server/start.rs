@@ -20,6 +20,7 @@ use crate::systemd::journal::{self, Event};
 use crate::systemd::{boot, notify};
 use crate::wire::service::Listener;
 
+use super::firewalls::Firewalls;
 use super::metrics::{self, Metrics};
 use super::node::Node;
 use super::{Phase, accept, behind, guard, health, maintain, notices, reload};
@@ -141,9 +142,11 @@ async fn run(
     }
     let gates = options.listen.is_none();
     tokio::task::spawn_local(behind::run(Rc::clone(&node), gates));
+    let firewalls = Rc::new(Firewalls::new(&node.settings(), gates));
+    tokio::task::spawn_local(Rc::clone(&firewalls).run(Rc::clone(&node)));
 
     let started = tokio::select! {
-        started = become_ready(&node, loaded.attachments, begun, gates) => Some(started),
+        started = become_ready(&node, loaded.attachments, begun, gates, &firewalls) => Some(started),
         () = signals.stop() => None,
     };
     if let Some(started) = started {
@@ -160,6 +163,7 @@ async fn become_ready(
     records: Vec<crate::attachment::Attachment>,
     started: Instant,
     gates: bool,
+    firewalls: &Firewalls,
 ) -> Result<(), ServeError> {
     node.readiness.at("making bridges and addresses");
     fail_at("bridge").await?;
@@ -170,6 +174,8 @@ async fn become_ready(
     node.readiness.at("loading the nftables table");
     fail_at("nftables").await?;
     node.networks.apply_rules().await.map_err(ServeError::at("nftables"))?;
+    node.readiness.at("speaking with other firewalls");
+    firewalls.at_start(node).await;
     node.readiness.at("looking at what the networks stand on");
     fail_at("behind").await?;
     behind::wait(node, gates).await;

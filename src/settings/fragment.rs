@@ -5,6 +5,7 @@
 //! fragments are merged into (which begins as the defaults), and the list that `config show` prints.
 
 use super::duration::Period;
+use super::firewall::{Ports, Target, Zone};
 use super::input::{Entry, Located, Section};
 use super::value::{
     AbsolutePath, Address, BridgeName, ConfPath, Conflist, Count, DnsName, DnsOption, Exclude, Filter,
@@ -210,6 +211,12 @@ section! {
         forwarding: bool = true,
         /// Routes in pods beside the default route.
         route: List<Table<RouteFragment>> = Vec::new(),
+        /// Destinations that pods cannot reach.
+        block: List<Table<BlockFragment>> = Vec::new(),
+        /// Have the network's packets accepted where another firewall drops what is forwarded.
+        accept_forward: bool = false,
+        /// The zone that the bridge is put into when firewalld runs.
+        firewalld_zone: Zone = Zone::trusted(),
         [dns]: DnsFragment => DnsInput,
         [delegate]: DelegateFragment => DelegateInput,
         [conf]: ConfFragment => ConfInput,
@@ -303,6 +310,18 @@ pub(super) struct RouteFragment {
     pub(super) advmss: Option<Spanned<Count<1, 65_535>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) priority: Option<Spanned<Count<0, { u32::MAX }>>>,
+}
+
+/// A destination that pods cannot reach.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlockFragment {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<Spanned<Target>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ports: Option<Spanned<List<Ports>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) except: Option<Spanned<List<Ports>>>,
 }
 
 /// What makes a network.

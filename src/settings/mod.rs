@@ -11,6 +11,7 @@ mod decode;
 mod delegate;
 mod duration;
 mod files;
+mod firewall;
 mod fragment;
 mod input;
 mod model;
@@ -27,8 +28,9 @@ mod tests;
 pub use duration::parse_duration;
 pub use input::Entry;
 pub use model::{
-    BridgeSettings, ConfSettings, DelegateSettings, DriverSettings, ForeignPolicy, Limits, LogSettings,
-    NetworkSettings, Paths, ReadySettings, RestartPolicy, Settings,
+    BlockPorts, BlockSettings, BlockTarget, BridgeSettings, ConfSettings, DelegateSettings, DriverSettings,
+    ForeignPolicy, Limits, LogSettings, NetworkSettings, Paths, PortRange, ReadySettings, RestartPolicy,
+    Settings,
 };
 pub use problem::{Origin, Problem, SettingsError};
 

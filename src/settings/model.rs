@@ -1,6 +1,6 @@
 //! The third stage: settings that can be relied on. Everything is checked, nothing is optional that has a default.
 
-use crate::cni::{Bounds, CniVersion, ConfList, Dns, MacAddr, NetworkName, Route};
+use crate::cni::{Bounds, CniVersion, ConfList, Dns, MacAddr, NetworkName, Protocol, Route};
 use crate::ipam::RangeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ pub enum ForeignPolicy {
 
 /// The built-in driver's own settings.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::struct_excessive_bools)] // four switches that have nothing to do with each other
+#[allow(clippy::struct_excessive_bools)] // switches that have nothing to do with each other
 pub struct BridgeSettings {
     /// The bridge; no other network has the same.
     pub bridge: String,
@@ -182,6 +182,60 @@ pub struct BridgeSettings {
     pub dns: Dns,
     /// Switch the node's IP forwarding on.
     pub forwarding: bool,
+    /// Destinations that pods cannot reach.
+    pub block: Vec<BlockSettings>,
+    /// Have the network's packets accepted where another firewall drops what is forwarded.
+    pub accept_forward: bool,
+    /// The zone that the bridge is put into when firewalld runs; `None`: firewalld is not spoken to.
+    pub firewalld_zone: Option<String>,
+}
+
+impl BridgeSettings {
+    /// Whether pods have addresses of the family.
+    pub fn has_family(&self, ipv4: bool) -> bool {
+        let mut ranges = self.ranges.iter().flat_map(RangeSet::ranges);
+        ranges.any(|range| range.subnet().addr().is_ipv4() == ipv4)
+    }
+}
+
+/// A destination that pods cannot reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockSettings {
+    /// Where it is.
+    pub to: BlockTarget,
+    /// What of it.
+    pub ports: BlockPorts,
+}
+
+/// Where something is that pods cannot reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockTarget {
+    /// Any address of the node itself.
+    Node,
+    /// All with a prefix, or one address as a prefix of full length.
+    Net(IpNet),
+}
+
+/// Which ports of it are blocked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlockPorts {
+    /// All of every protocol, also of those that have none.
+    All,
+    /// These and nothing else.
+    Only(Vec<PortRange>),
+    /// Everything but these.
+    AllBut(Vec<PortRange>),
+}
+
+/// Ports of one protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRange {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The first port, 1 to 65535.
+    pub first: u16,
+    /// The last port, not below the first.
+    pub last: u16,
 }
 
 /// A bridge's MAC address, the same at every start and on every node for one network's name.

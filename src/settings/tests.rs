@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test says what it expects by failing
 
-use super::fragment::{Fragment, RangeFragment, RouteFragment, Table};
+use super::fragment::{BlockFragment, Fragment, RangeFragment, RouteFragment, Table};
 use super::{Merged, Origin, Settings, SettingsError, decode, files, input, load, model};
 use proptest::prelude::*;
 use std::fs;
@@ -66,7 +66,7 @@ fn the_vendors_file_uncommented_says_what_the_code_does() {
     assert_eq!(settings(&text).unwrap(), settings("").unwrap());
     for entry in merged(&text).unwrap().origins().entries() {
         // The long forms are empty by default, and stand there as examples.
-        let example = matches!(entry.option.as_str(), "range" | "route");
+        let example = matches!(entry.option.as_str(), "range" | "route" | "block");
         let mentioned = entry.origin != Origin::Default;
         assert_eq!(mentioned, entry.value.is_some() && !example, "{} in {VENDOR}", entry.key());
     }
@@ -89,6 +89,9 @@ fn the_vendors_file_mentions_every_option_with_a_value_that_is_allowed() {
     let Table(RouteFragment { dst, gateway, mtu, advmss, priority }) =
         network.route.as_ref().unwrap().get_ref()[0].get_ref();
     assert!(dst.is_some() && gateway.is_some() && mtu.is_some() && advmss.is_some() && priority.is_some());
+    let blocks = network.block.as_ref().unwrap().get_ref();
+    let Table(BlockFragment { to, ports, except: _ }) = blocks[0].get_ref();
+    assert!(to.is_some() && ports.is_some() && blocks[1].get_ref().0.except.is_some());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! From the merged input to settings: what needs more than one value to judge.
 
 use super::delegate;
+use super::firewall;
 use super::fragment::{Driver, NetworkInput, RouteFragment, Table};
 use super::input::Input;
 use super::model::{
@@ -111,6 +112,7 @@ fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeS
         ));
     }
     let routes = routes(input, &subnets, problems);
+    let block = firewall::block(input, &ranges.sets(), problems);
     let dns = &input.dns;
     BridgeSettings {
         bridge: input.bridge.get().0.to_string(),
@@ -131,6 +133,9 @@ fn bridge_settings(input: &NetworkInput, problems: &mut Vec<Problem>) -> BridgeS
             options: dns.options.get().iter().map(|option| option.get_ref().0.clone()).collect(),
         },
         forwarding: *input.forwarding.get(),
+        block,
+        accept_forward: firewall::accept_forward(input, problems),
+        firewalld_zone: input.firewalld_zone.get().0.clone(),
     }
 }
 

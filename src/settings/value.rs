@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// Reads a `T` from a string, with `T`'s own error and `expecting` when it is no string.
-struct Text<T>(&'static str, PhantomData<T>);
+pub(super) struct Text<T>(pub(super) &'static str, pub(super) PhantomData<T>);
 
 impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
     type Value = T;
@@ -38,6 +38,7 @@ macro_rules! from_text {
         }
     )+};
 }
+pub(super) use from_text;
 
 from_text! {
     AbsolutePath: "an absolute path in quotes",
@@ -64,6 +65,7 @@ macro_rules! to_text {
         }
     )+};
 }
+pub(super) use to_text;
 
 to_text! {
     AbsolutePath: |path| path.display(),

@@ -9,6 +9,10 @@
 pub mod activation;
 /// The id of this boot.
 pub mod boot;
+/// As much of D-Bus as is needed.
+mod dbus;
+/// firewalld, over the system bus.
+pub mod firewalld;
 /// The job systemd is running for a unit.
 pub mod job;
 /// Events, message ids and the way to the journal.

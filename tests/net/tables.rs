@@ -17,6 +17,7 @@ fn ruleset() -> Ruleset {
             no_masquerade: Vec::new(),
             forwarding: true,
             anti_spoofing: true,
+            block: Vec::new(),
         }],
         ..Ruleset::default()
     }

@@ -12,6 +12,7 @@ use tracing::Level;
 use crate::cni::{AttachmentKey, PodIdentity};
 
 use super::behind::Behind;
+use super::firewall::Firewall;
 use super::words::{about, milliseconds, usec};
 
 /// The attachment that an event is about.
@@ -119,6 +120,8 @@ pub enum Event<'a> {
     AddRolledBack { attachment: AttachmentFields<'a>, pod: Option<PodFields<'a>>, why: &'a str },
     /// Something about what stands behind a network.
     Behind(Behind<'a>),
+    /// Something about another firewall.
+    Firewall(Firewall<'a>),
     /// The journal did not take entries as fast as they came.
     EntriesLost { count: u64 },
 }
@@ -154,6 +157,10 @@ pub const MESSAGE_IDS: &[(&str, &str)] = &[
     ("NetworkWaits", "07dd76aa05414eaf900d5ea2d5b5e715"),
     ("NetworkBack", "ee4b5cbce71e43c7a5a64c7ab739f643"),
     ("BootSwept", "c2c658857fe443cf89c3a901fbc3ede8"),
+    ("ForwardChanged", "d286104e174944af963fbdd612139925"),
+    ("ForwardRefused", "80edc8baee5844e69fe52c4776ba8088"),
+    ("ZoneTaken", "58d7903c8a064933825a72698f83a274"),
+    ("ZoneRefused", "e85f7618c04a40e7a1bf4f3f1f212af2"),
     ("EntriesLost", "a4891ff580fc4d709aab421279dc3e27"),
 ];
 
@@ -204,6 +211,7 @@ impl<'a> Event<'a> {
             Self::ServerUnreachable { .. } => "ServerUnreachable",
             Self::AddRolledBack { .. } => "AddRolledBack",
             Self::Behind(behind) => behind.name(),
+            Self::Firewall(firewall) => firewall.name(),
             Self::EntriesLost { .. } => "EntriesLost",
         }
     }
@@ -240,6 +248,7 @@ impl<'a> Event<'a> {
             | Self::Reconciled { .. }
             | Self::LeaseFreed { .. } => Level::INFO,
             Self::Behind(behind) => behind.level(),
+            Self::Firewall(firewall) => firewall.level(),
             _ => Level::WARN,
         }
     }
@@ -312,6 +321,7 @@ impl<'a> Event<'a> {
                 format!("ADD{} undone: {why}", about(Some(attachment), pod))
             }
             Self::Behind(behind) => behind.message(),
+            Self::Firewall(firewall) => firewall.message(),
             Self::EntriesLost { count } => {
                 format!("{count} journal entries were lost: the journal did not read")
             }
@@ -390,6 +400,7 @@ impl<'a> Event<'a> {
                 ..Entry::default()
             },
             Self::Behind(behind) => behind.entry(),
+            Self::Firewall(firewall) => firewall.entry(),
             Self::EntriesLost { count } => Entry { count: Some(count), ..Entry::default() },
         }
     }

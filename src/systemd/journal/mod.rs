@@ -9,6 +9,8 @@ mod behind;
 mod direct;
 /// The events.
 mod event;
+/// The events of other firewalls.
+mod firewall;
 /// A bounded queue and a thread.
 mod queue;
 /// Entries that come again and again.
@@ -22,6 +24,7 @@ mod words;
 
 pub use behind::Behind;
 pub use event::{AttachmentFields, Event, MESSAGE_IDS, PodFields};
+pub use firewall::Firewall;
 pub use queue::entries_lost;
 
 use std::sync::{LazyLock, Mutex, OnceLock};

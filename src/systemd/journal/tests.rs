@@ -60,6 +60,10 @@ fn every_event() -> Vec<Event<'static>> {
         Event::Behind(Behind::NetworkWaits { network: "pods", why: "no socket" }),
         Event::Behind(Behind::NetworkBack { network: "pods" }),
         Event::Behind(Behind::BootSwept { count: 3, left: 0 }),
+        Event::Firewall(Firewall::ForwardChanged { what: "a rule in iptables FORWARD" }),
+        Event::Firewall(Firewall::ForwardRefused { why: "iptables is not there" }),
+        Event::Firewall(Firewall::ZoneTaken { bridge: "hostcni0", zone: "trusted" }),
+        Event::Firewall(Firewall::ZoneRefused { bridge: "hostcni0", zone: "trusted", why: "no such zone" }),
         Event::EntriesLost { count: 7 },
     ]
 }
