@@ -46,7 +46,7 @@ const PLACES: &[(&str, &[&str])] = &[
     // The panic hook: a runtime must get its error object, also from a build that aborts.
     ("std::process::exit", &["plugin/mod.rs"]),
     // Threads of their own that back off, and waits for another process's lock; never the server's one thread.
-    ("thread::sleep", &["datapath/monitor.rs", "netconf/ledger.rs", "systemd/"]),
+    ("thread::sleep", &["datapath/monitor.rs", "netconf/ledger.rs", "network/delegate/call.rs", "systemd/"]),
     ("set_var(", &[]),
     ("remove_var(", &[]),
     // (The metrics of its threads are called after it.)

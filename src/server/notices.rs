@@ -1,13 +1,13 @@
 //! Notices of the networks on their way to the journal.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::network::{Notice, Tell};
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
 
 /// Writes every notice down, with the pod's fields.
 pub fn journal() -> Tell {
-    Rc::new(|notice| journal::emit(&Event::Behind(event(&notice))))
+    Arc::new(|notice| journal::emit(&Event::Behind(event(&notice))))
 }
 
 fn event<'a>(notice: &Notice<'a>) -> Behind<'a> {

@@ -29,12 +29,12 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Makes the call; what the plugin wrote to standard error comes along with either outcome.
-    pub(super) async fn make(self, version: CniVersion) -> (Result<String, Failure>, String) {
+    pub(super) fn make(self, version: CniVersion) -> (Result<String, Failure>, String) {
         let fail = |why| Failure { plugin: self.plugin.to_owned(), command: self.command, why };
         let Some(program) = find(self.plugin, self.directories) else {
             return (Err(fail(Why::Missing(joined(self.directories, ", ")))), String::new());
         };
-        match self.run(&program).await {
+        match self.run(&program) {
             Ok(output) => {
                 let answer = answer(self.command, version, &output).map_err(fail);
                 (answer, output.stderr)
@@ -43,20 +43,15 @@ impl Call<'_> {
         }
     }
 
-    async fn run(&self, program: &Path) -> Result<Output, Why> {
+    fn run(&self, program: &Path) -> Result<Output, Why> {
+        let mut variables = self.variables.clone();
+        variables.push(("CNI_COMMAND", self.command.to_string()));
+        variables.push(("CNI_PATH", joined(self.directories, ":")));
         let mut tries = BUSY.0;
         loop {
-            let (program, config, deadline) = (program.to_owned(), self.config.clone(), self.deadline);
-            let mut variables = self.variables.clone();
-            variables.push(("CNI_COMMAND", self.command.to_string()));
-            variables.push(("CNI_PATH", joined(self.directories, ":")));
-            let run = tokio::task::spawn_blocking(move || {
-                spawn::run_foreign(&program, &variables, &config, deadline)
-            });
-            let error = match run.await {
-                Ok(Ok(output)) => return Ok(output),
-                Ok(Err(error)) => error,
-                Err(error) => crate::datapath::KernelError::message("run", self.plugin, error.to_string()),
+            let error = match spawn::run_foreign(program, &variables, &self.config, self.deadline) {
+                Ok(output) => return Ok(output),
+                Err(error) => error,
             };
             if error.errno == nix::errno::Errno::ETIMEDOUT as i32 {
                 return Err(Why::Hung(self.deadline));
@@ -65,7 +60,7 @@ impl Call<'_> {
                 return Err(Why::NotStarted(error));
             }
             tries -= 1;
-            tokio::time::sleep(BUSY.1).await;
+            std::thread::sleep(BUSY.1);
         }
     }
 }

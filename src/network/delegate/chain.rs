@@ -1,4 +1,6 @@
 //! A network configuration list carried out: every verb over its plugins, as the specification has it.
+//!
+//! Blocks its thread until the last plugin has ended.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,7 +40,7 @@ pub(super) struct Subject<'a> {
 impl Chain {
     /// ADD in order, each plugin with the result of the one before. `proceed` is asked between two plugins;
     /// `result` has the last result also when one of them fails.
-    pub(super) async fn add(
+    pub(super) fn add(
         &self,
         subject: Subject<'_>,
         until: Instant,
@@ -47,53 +49,48 @@ impl Chain {
     ) -> Result<(), Failure> {
         for plugin in self.list.plugins.iter().take_while(|_| proceed()) {
             let left = until.saturating_duration_since(Instant::now()).max(LEAST);
-            let said = self.call(plugin, Command::Add, subject, result, self.timeout.min(left)).await?;
+            let said = self.call(plugin, Command::Add, subject, result, self.timeout.min(left))?;
             *result = said;
         }
         Ok(())
     }
 
     /// DEL in reverse, all of them, whatever fails on the way.
-    pub(super) async fn del(&self, subject: Subject<'_>, result: &str) -> Vec<Failure> {
+    pub(super) fn del(&self, subject: Subject<'_>, result: &str) -> Vec<Failure> {
         // libcni knows no result for a DEL before 0.4.0.
         let result = if self.version >= CniVersion::V0_4_0 { result } else { "" };
         let mut failures = Vec::new();
         for plugin in self.list.plugins.iter().rev() {
-            failures.extend(self.call(plugin, Command::Del, subject, result, self.timeout).await.err());
+            failures.extend(self.call(plugin, Command::Del, subject, result, self.timeout).err());
         }
         failures
     }
 
     /// CHECK in order, up to the first that finds something. Nothing before 0.4.0, which brought it.
-    pub(super) async fn check(
-        &self,
-        subject: Subject<'_>,
-        result: &str,
-        bound: Duration,
-    ) -> Result<(), Failure> {
+    pub(super) fn check(&self, subject: Subject<'_>, result: &str, bound: Duration) -> Result<(), Failure> {
         if self.list.disable_check || !self.version.supports(Command::Check) {
             return Ok(());
         }
         for plugin in &self.list.plugins {
-            self.call(plugin, Command::Check, subject, result, self.timeout.min(bound)).await?;
+            self.call(plugin, Command::Check, subject, result, self.timeout.min(bound))?;
         }
         Ok(())
     }
 
     /// STATUS in order, up to the first that is not able. Nothing before 1.1.0, which brought it.
-    pub(super) async fn status(&self, network: &str, bound: Duration) -> Result<(), Failure> {
+    pub(super) fn status(&self, network: &str, bound: Duration) -> Result<(), Failure> {
         if !self.version.supports(Command::Status) {
             return Ok(());
         }
         for plugin in &self.list.plugins {
             let config = self.config(plugin, network, Map::new());
-            self.run(plugin, Command::Status, config, Vec::new(), self.timeout.min(bound), None).await?;
+            self.run(plugin, Command::Status, config, Vec::new(), self.timeout.min(bound), None)?;
         }
         Ok(())
     }
 
     /// GC for plugins that know it, all of them.
-    pub(super) async fn gc(&self, network: &str, valid: &[ValidAttachment], bound: Duration) -> Vec<Failure> {
+    pub(super) fn gc(&self, network: &str, valid: &[ValidAttachment], bound: Duration) -> Vec<Failure> {
         if self.list.disable_gc || !self.version.supports(Command::Gc) {
             return Vec::new();
         }
@@ -109,12 +106,12 @@ impl Chain {
         for plugin in &self.list.plugins {
             let config = self.config(plugin, network, extra.clone());
             let called = self.run(plugin, Command::Gc, config, Vec::new(), self.timeout.min(bound), None);
-            failures.extend(called.await.err());
+            failures.extend(called.err());
         }
         failures
     }
 
-    async fn call(
+    fn call(
         &self,
         plugin: &ChainPlugin,
         command: Command,
@@ -142,7 +139,7 @@ impl Chain {
             ("CNI_NETNS", subject.netns.map(|path| path.display().to_string()).unwrap_or_default()),
             ("CNI_ARGS", subject.args.to_owned()),
         ];
-        self.run(plugin, command, config, variables, bound, Some(subject)).await
+        self.run(plugin, command, config, variables, bound, Some(subject))
     }
 
     /// The plugin's part of the list with what libcni puts into it.
@@ -154,7 +151,7 @@ impl Chain {
         Value::Object(conf).to_string()
     }
 
-    async fn run(
+    fn run(
         &self,
         plugin: &ChainPlugin,
         command: Command,
@@ -166,7 +163,7 @@ impl Chain {
         let (directories, kind) = (&self.directories, plugin.kind.as_str());
         let call = Call { plugin: kind, directories, command, variables, config, deadline };
         let mut steps = subject.map(|subject| Steps::of(command, subject.key));
-        let (outcome, stderr) = call.make(self.version).await;
+        let (outcome, stderr) = call.make(self.version);
         if let Some(steps) = &mut steps {
             steps.passed(kind);
         }
@@ -184,14 +181,14 @@ impl Chain {
 }
 
 /// The newest version that the list allows and all its plugins know; every plugin is there.
-pub(super) async fn reconcile(
+pub(super) fn reconcile(
     list: &ConfList,
     directories: &[PathBuf],
     deadline: Duration,
 ) -> Result<CniVersion, Failure> {
     let mut allowed = list.versions.clone();
     for plugin in &list.plugins {
-        let knows = versions_of(plugin, directories, deadline).await?;
+        let knows = versions_of(plugin, directories, deadline)?;
         let before = allowed.clone();
         allowed.retain(|version| knows.iter().any(|known| known == version.as_str()));
         if allowed.is_empty() {
@@ -204,7 +201,7 @@ pub(super) async fn reconcile(
 }
 
 /// What the plugin answers to VERSION.
-async fn versions_of(
+fn versions_of(
     plugin: &ChainPlugin,
     directories: &[PathBuf],
     deadline: Duration,
@@ -219,7 +216,7 @@ async fn versions_of(
         config: json!({"cniVersion": CniVersion::CURRENT.as_str()}).to_string(),
         deadline,
     };
-    let (outcome, _) = call.make(CniVersion::CURRENT).await;
+    let (outcome, _) = call.make(CniVersion::CURRENT);
     match outcome {
         // Plugins older than the command itself.
         Err(Failure { why: Why::Reported(error), .. }) if error.msg.contains("unknown CNI_COMMAND") => {

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
@@ -16,11 +17,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::attachment::{self, Attachment, Delegated, Loaded, NetnsId, State, Store, StoreError};
-use crate::cni::{AttachmentKey, ConfList, NetworkName};
+use crate::cni::{AttachmentKey, NetworkName};
 use crate::datapath::netns::{self, Named};
 
 use super::super::{Error, KeyedQueue, Only};
-use super::chain::{Chain, Subject};
+use super::deletion::Deletion;
 use super::notice::{Notice, Tell};
 
 /// How many deletions that nobody waits for run at a time: a boot has a node's worth of them.
@@ -52,7 +53,7 @@ struct Try {
 }
 
 /// The capability arguments of a record, as a map.
-fn runtime_of(delegated: &Delegated) -> Map<String, Value> {
+pub(super) fn runtime_of(delegated: &Delegated) -> Map<String, Value> {
     serde_json::from_str(&delegated.runtime_config).unwrap_or_default()
 }
 
@@ -106,26 +107,31 @@ impl Kept {
 
     /// Writes the record, so that a power cut does not lose it, and then knows of it.
     pub(super) async fn put(&self, attachment: Attachment) -> Result<(), Error> {
-        let (store, record) = (Arc::clone(&self.store), attachment.clone());
-        let written = tokio::task::spawn_blocking(move || store.put(&record)).await;
-        written.map_err(|error| Error::Lost(error.to_string()))??;
-        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
+        let (store, record) = (self.store(), attachment.clone());
+        aside(move || store.put(&record)).await??;
+        self.know(attachment);
         Ok(())
     }
 
-    /// Adds what has become of an attachment to its record, for the next server of this boot; after a power cut the
-    /// next boot takes down what was put, whatever had become of it.
-    pub(super) async fn amend(&self, attachment: Attachment) -> Result<(), Error> {
-        let (store, record) = (Arc::clone(&self.store), attachment.clone());
-        let written = tokio::task::spawn_blocking(move || store.amend(&record)).await;
-        written.map_err(|error| Error::Lost(error.to_string()))??;
+    /// Knows of the attachment; what is on disk is the caller's.
+    pub(super) fn know(&self, attachment: Attachment) {
         self.table.borrow_mut().insert(attachment.key.clone(), attachment);
-        Ok(())
+    }
+
+    /// Knows of it no longer.
+    pub(super) fn unknow(&self, key: &AttachmentKey) {
+        self.table.borrow_mut().remove(key);
+        self.serials.borrow_mut().remove(key);
+    }
+
+    /// The records on disk, for a thread that may wait for it.
+    pub(super) fn store(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
     }
 
     /// Takes what was added to the record to the disk, too, while the answer is on its way.
     pub(super) fn sync_meanwhile(&self, key: &AttachmentKey) {
-        let (store, key) = (Arc::clone(&self.store), key.clone());
+        let (store, key) = (self.store(), key.clone());
         // What cannot be synced now the kernel writes later, or the next boot does without.
         drop(tokio::task::spawn_blocking(move || store.sync(&key)));
     }
@@ -167,29 +173,32 @@ impl Kept {
         self.name(&record.key, netns, known).ok()
     }
 
-    /// Takes the attachment down with what its ADD used: all plugins, whatever fails. Its turn is the caller's.
+    /// Takes the attachment down with what its ADD used: all plugins, whatever fails. Its turn is the caller's, who
+    /// sees in `marked` when the deletion is on disk.
     pub(super) async fn take_down(
         &self,
         key: &AttachmentKey,
         given: Option<&OwnedFd>,
+        marked: Arc<AtomicBool>,
     ) -> Result<Option<Attachment>, Error> {
-        let Some(mut record) = self.get(key) else {
+        let Some(before) = self.get(key) else {
             self.tries.borrow_mut().remove(key);
             return Ok(None);
         };
-        crate::step!("delegate.mark", Error::Injected("delegate.mark"));
-        if record.state != State::Deleting {
-            record.state = State::Deleting;
-            // A full disk is no reason to keep what can be deleted: the record as it is has its DEL at the next boot.
-            let _ = self.amend(record.clone()).await;
-        }
-        let outcome = self.call_del(&record, given).await;
-        let outcome = match outcome {
-            Ok(()) => self.forget(key).map_err(Error::State),
-            Err(error) => Err(error),
+        let record = Attachment { state: State::Deleting, ..before.clone() };
+        self.know(record.clone());
+        marked.store(before.state == State::Deleting, Ordering::Relaxed);
+        let named = self.namespace(&record, given);
+        let deletion = Deletion {
+            store: self.store(),
+            tell: Arc::clone(&self.tell),
+            record: record.clone(),
+            netns: named.as_ref().map(|named| named.path().to_owned()),
+            marked: Arc::clone(&marked),
         };
-        match outcome {
+        match aside(move || deletion.carry_out()).await? {
             Ok(()) => {
+                self.unknow(key);
                 let tried = self.tries.borrow_mut().remove(key);
                 if tried.is_some_and(|it| it.failures > 0) {
                     (self.tell)(Notice::DelDone { key, pod: record.pod.as_ref() });
@@ -197,41 +206,13 @@ impl Kept {
                 Ok(Some(record))
             }
             Err(source) => {
+                if !marked.load(Ordering::Relaxed) {
+                    self.know(before);
+                }
                 self.again(&record, &source);
                 Err(Error::StillThere { attachment: key.to_string(), source: Box::new(source) })
             }
         }
-    }
-
-    async fn call_del(&self, record: &Attachment, given: Option<&OwnedFd>) -> Result<(), Error> {
-        let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
-        let list = ConfList::parse(&delegated.conflist, &record.key.network).map_err(|error| {
-            Error::Unsupported(format!("the recorded network configuration list: {error}"))
-        })?;
-        let version = delegated.version.unwrap_or(list.versions[0]);
-        let (directories, timeout) = (delegated.plugin_dirs.clone(), delegated.timeout());
-        let chain = Chain { list, version, directories, timeout, tell: Rc::clone(&self.tell) };
-        let named = self.namespace(record, given);
-        let runtime = runtime_of(delegated);
-        let subject = Subject {
-            key: &record.key,
-            pod: record.pod.as_ref(),
-            netns: named.as_ref().map(Named::path),
-            args: &delegated.args,
-            runtime: &runtime,
-        };
-        crate::step!("delegate.del", Error::Injected("delegate.del"));
-        let failures = chain.del(subject, &delegated.result).await;
-        Error::collect(failures.into_iter().map(Error::Delegate).collect()).map_or(Ok(()), Err)
-    }
-
-    fn forget(&self, key: &AttachmentKey) -> Result<(), StoreError> {
-        crate::step!("delegate.forget", StoreError::injected());
-        // Not synced: a record that comes back with the power has its DEL once more.
-        self.store.remove(key)?;
-        self.table.borrow_mut().remove(key);
-        self.serials.borrow_mut().remove(key);
-        Ok(())
     }
 
     /// Notes that a deletion failed, and when it is tried again.
@@ -283,10 +264,18 @@ impl Kept {
             let _turn = kept.queue.turn(&key).await;
             if kept.get(&key).map(|record| record.created) == before {
                 // What fails is told and tried again.
-                let _ = kept.take_down(&key, None).await;
+                let _ = kept.take_down(&key, None, Arc::default()).await;
             } else {
                 kept.tries.borrow_mut().remove(&key);
             }
         })
     }
+}
+
+/// Does on another thread what may wait for the disk or for a plugin, all of it at once: each change of threads costs
+/// more than a small file.
+pub(super) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let request = tracing::Span::current();
+    let done = tokio::task::spawn_blocking(move || request.in_scope(work)).await;
+    done.map_err(|error| Error::Lost(error.to_string()))
 }

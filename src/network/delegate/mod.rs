@@ -5,8 +5,10 @@
 //! succeeded; a chain that fails half-way is taken down; no plugin runs longer than its bound. Starts processes
 //! through `datapath` only.
 
+mod addition;
 mod call;
 mod chain;
+mod deletion;
 mod failure;
 mod kept;
 mod notice;
@@ -18,19 +20,23 @@ pub use notice::{Notice, Tell};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
 use crate::attachment::{Attachment, Delegated, NetnsId, State};
-use crate::cni::{AddResult, AttachmentKey, CniVersion, MacAddr, NetworkName, ValidAttachment};
+use crate::cni::{AddResult, AttachmentKey, CniVersion, NetworkName, ValidAttachment};
 use crate::datapath::{Change, NetworkRules, PodPort, PortMap, netns};
 use crate::settings::DelegateSettings;
 
 use super::Error;
 use super::driver::{AddRequest, Added, Answer, CheckRequest, DelRequest, Driver, Fate, Reconciled, Report};
+use addition::Addition;
 use chain::{Chain, Subject};
+use kept::aside;
 
 /// What an answer keeps back of its bound, for the way to the runtime.
 const MARGIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -51,11 +57,14 @@ impl Delegate {
     }
 
     /// The list with a version that every plugin knows; they are asked until all of them have answered.
-    async fn chain(&self) -> Result<Chain, Failure> {
+    async fn chain(&self) -> Result<Chain, Error> {
         let settings = &self.settings;
-        let version = match self.version.get() {
-            Some(version) => version,
-            None => chain::reconcile(&settings.list, &settings.plugin_dirs, settings.bounds.check).await?,
+        let version = if let Some(version) = self.version.get() {
+            version
+        } else {
+            let (list, directories) = (settings.list.clone(), settings.plugin_dirs.clone());
+            let bound = settings.bounds.check;
+            aside(move || chain::reconcile(&list, &directories, bound)).await??
         };
         self.version.set(Some(version));
         Ok(Chain {
@@ -63,7 +72,7 @@ impl Delegate {
             version,
             directories: settings.plugin_dirs.clone(),
             timeout: settings.timeout,
-            tell: Rc::clone(&self.kept.tell),
+            tell: Arc::clone(&self.kept.tell),
         })
     }
 
@@ -103,54 +112,42 @@ impl Delegate {
             if let Some(result) = same_again(&known, &fresh) {
                 return Ok(Added { result, serial: self.kept.answered(&request.key) });
             }
-            self.kept.take_down(&request.key, None).await?;
+            self.kept.take_down(&request.key, None, Arc::default()).await?;
         }
-        let outcome = match self.make(&chain, &request, fresh, until).await {
+        let outcome = match self.make(chain, &request, fresh, until).await {
             Ok(_) if request.caller.is_cancelled() => Err(Error::CallerGone),
             outcome => outcome,
         };
         if outcome.is_err() {
             // What cannot be undone now is kept as `deleting`, told, and tried again.
-            let _ = self.kept.take_down(&request.key, Some(&request.netns)).await;
+            let _ = self.kept.take_down(&request.key, Some(&request.netns), Arc::default()).await;
         }
         Ok(Added { result: outcome?, serial: self.kept.answered(&request.key) })
     }
 
     async fn make(
         &self,
-        chain: &Chain,
+        chain: Chain,
         request: &AddRequest,
-        mut record: Attachment,
+        record: Attachment,
         until: Instant,
     ) -> Result<AddResult, Error> {
-        let named = self.kept.name(&request.key, &request.netns, &request.netns_path)?;
-        crate::step!("delegate.record", Error::Injected("delegate.record"));
-        self.kept.put(record.clone()).await?;
-        let runtime = record.delegated.as_deref().map(|it| it.runtime_config.as_str()).unwrap_or_default();
-        let runtime = serde_json::from_str(runtime).unwrap_or_default();
-        let subject = Subject {
-            key: &request.key,
-            pod: request.pod.as_ref(),
-            netns: Some(named.path()),
-            args: &request.args,
-            runtime: &runtime,
-        };
-        crate::step!("delegate.add", Error::Injected("delegate.add"));
-        let mut last = String::new();
-        let proceed = || !request.caller.is_cancelled();
-        let added = chain.add(subject, until, proceed, &mut last).await;
-        let value = serde_json::from_str(&last).unwrap_or_default();
-        let result = AddResult::from_version(chain.version, &value).unwrap_or_default();
-        keep_result(&mut record, last, &result);
-        if added.is_ok() {
-            record.state = State::Ready;
+        let key = &request.key;
+        let named = self.kept.name(key, &request.netns, &request.netns_path)?;
+        self.kept.know(record.clone());
+        let (store, netns, caller) = (self.kept.store(), named.path().to_owned(), request.caller.clone());
+        let addition = Addition { chain, store, record, netns, until, caller };
+        match aside(move || addition.carry_out()).await? {
+            Ok((record, outcome)) => {
+                self.kept.know(record);
+                self.kept.sync_meanwhile(key);
+                outcome
+            }
+            Err(error) => {
+                self.kept.unknow(key);
+                Err(error)
+            }
         }
-        crate::step!("delegate.commit", Error::Injected("delegate.commit"));
-        // Of a chain that failed half-way, too: the DELs that follow want the last result, now or after a crash.
-        self.kept.amend(record).await?;
-        self.kept.sync_meanwhile(&request.key);
-        added?;
-        Ok(result)
     }
 
     /// Takes down; the runtime is told of success as soon as the deletion is on disk and its bound is near.
@@ -175,19 +172,23 @@ impl Delegate {
             .get(&request.key)
             .filter(|record| record.state == State::Ready)
             .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
-        let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
         let chain = self.chain().await?;
         let known = record.netns.as_deref().unwrap_or_default();
         let named = self.kept.name(&request.key, &request.netns, known)?;
-        let runtime = serde_json::from_str(&delegated.runtime_config).unwrap_or_default();
-        let subject = Subject {
-            key: &request.key,
-            pod: record.pod.as_ref(),
-            netns: Some(named.path()),
-            args: &delegated.args,
-            runtime: &runtime,
-        };
-        Ok(chain.check(subject, &delegated.result, self.settings.bounds.check).await?)
+        let (netns, bound) = (named.path().to_owned(), self.settings.bounds.check);
+        let checked = aside(move || {
+            let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
+            let runtime = kept::runtime_of(delegated);
+            let subject = Subject {
+                key: &record.key,
+                pod: record.pod.as_ref(),
+                netns: Some(&netns),
+                args: &delegated.args,
+                runtime: &runtime,
+            };
+            chain.check(subject, &delegated.result, bound)
+        });
+        Ok(checked.await??)
     }
 
     /// DEL for each attachment that is not listed, then GC for the plugins that know it.
@@ -204,7 +205,7 @@ impl Delegate {
             let meant =
                 self.kept.get(&key).is_some_and(|it| it.state != State::Pending && it.created <= called);
             if meant {
-                self.kept.take_down(&key, None).await.map(|gone| gone.map(|it| it.key))
+                self.kept.take_down(&key, None, Arc::default()).await.map(|gone| gone.map(|it| it.key))
             } else {
                 Ok(None)
             }
@@ -217,7 +218,8 @@ impl Delegate {
             }
         }
         let chain = self.chain().await?;
-        let failures = chain.gc(self.name.as_str(), valid, self.settings.bounds.gc).await;
+        let (name, valid, bound) = (self.name.clone(), valid.to_vec(), self.settings.bounds.gc);
+        let failures = aside(move || chain.gc(name.as_str(), &valid, bound)).await?;
         errors.extend(failures.into_iter().map(Error::Delegate));
         Error::collect(errors).map_or(Ok(gone), Err)
     }
@@ -228,12 +230,13 @@ impl Delegate {
             self.version.set(None);
             return Err(missing.into());
         }
-        Ok(self.chain().await?)
+        self.chain().await
     }
 
     async fn able(&self) -> Result<(), Error> {
         let chain = self.ready_chain().await?;
-        Ok(chain.status(self.name.as_str(), self.settings.bounds.status).await?)
+        let (name, bound) = (self.name.clone(), self.settings.bounds.status);
+        Ok(aside(move || chain.status(name.as_str(), bound)).await??)
     }
 }
 
@@ -248,19 +251,6 @@ fn same_again(known: &Attachment, asked: &Attachment) -> Option<AddResult> {
     known.result.clone().filter(|_| same)
 }
 
-/// Keeps the result: as the plugin gave it for the next calls, and what people want to see of it.
-fn keep_result(record: &mut Attachment, text: String, result: &AddResult) {
-    record.addresses = result.ips.iter().map(|ip| ip.address).collect();
-    record.gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
-    let inside = result.interfaces.iter().find(|interface| interface.sandbox.is_some());
-    record.mac = inside.and_then(|it| it.mac.as_deref()?.parse::<MacAddr>().ok());
-    record.mtu = inside.and_then(|it| it.mtu);
-    record.result = Some(result.clone());
-    if let Some(delegated) = &mut record.delegated {
-        delegated.result = text;
-    }
-}
-
 /// Takes an attachment down within the bound of the answer; what takes longer, or fails, goes on later. `fresh`
 /// is the record for an attachment that is not known: somebody else added it, and its DEL must not be lost.
 pub(super) async fn delete(
@@ -269,32 +259,26 @@ pub(super) async fn delete(
     fresh: Option<Attachment>,
     bound: std::time::Duration,
 ) -> Result<Option<Attachment>, Error> {
-    let on_disk = Rc::new(Cell::new(false));
+    let on_disk = Arc::new(AtomicBool::new(false));
     let work = tokio::task::spawn_local({
-        let (kept, on_disk) = (Rc::clone(kept), Rc::clone(&on_disk));
+        let (kept, on_disk) = (Rc::clone(kept), Arc::clone(&on_disk));
         async move {
             let _turn = kept.queue.turn(&request.key).await;
             if !kept.matches(&request.key, request.only) {
                 return Ok(None);
             }
-            let marked = match (kept.get(&request.key), fresh) {
-                (None, None) => return Ok(None),
-                (None, Some(fresh)) => kept.put(fresh).await,
-                (Some(record), _) if record.state == State::Deleting => Ok(()),
-                (Some(record), _) => kept.amend(Attachment { state: State::Deleting, ..record }).await,
-            };
-            on_disk.set(marked.is_ok());
-            // Of one that is unknown nothing but this would be left if the deletion failed.
             if kept.get(&request.key).is_none() {
-                marked?;
+                // Nothing but this would be left of it if the deletion failed.
+                let Some(fresh) = fresh else { return Ok(None) };
+                kept.put(fresh).await?;
             }
-            kept.take_down(&request.key, request.netns.as_ref()).await
+            kept.take_down(&request.key, request.netns.as_ref(), on_disk).await
         }
     });
     match tokio::time::timeout(bound, work).await {
         Ok(Ok(Ok(attachment))) => Ok(attachment),
         // It failed, was told, and is tried again; or it has not ended yet.
-        _ if on_disk.get() => Ok(None),
+        _ if on_disk.load(Ordering::Relaxed) => Ok(None),
         Ok(Ok(Err(error))) => Err(error),
         Ok(Err(error)) => Err(Error::Lost(error.to_string())),
         Err(_) => Err(Error::Busy),

@@ -1,6 +1,6 @@
 //! What happens behind a request, for whoever writes the log.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::cni::{AttachmentKey, Command, PodIdentity};
 
@@ -40,5 +40,5 @@ pub enum Notice<'a> {
     },
 }
 
-/// Where notices go.
-pub type Tell = Rc<dyn Fn(Notice<'_>)>;
+/// Where notices go, from whatever thread.
+pub type Tell = Arc<dyn Fn(Notice<'_>) + Send + Sync>;
