@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +15,14 @@ pub struct NameError {
     rule: &'static str,
 }
 
-/// A name of one kind: private text, checked once, cheap to compare.
+/// A name of one kind: private text, checked once, and shared by its clones: what is kept of an attachment (record,
+/// lease, link, queue) names it a dozen times.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The name as text.
@@ -34,7 +36,7 @@ macro_rules! name {
 
             fn try_from(value: String) -> Result<Self, NameError> {
                 match $check(&value) {
-                    Ok(()) => Ok(Self(value)),
+                    Ok(()) => Ok(Self(value.into())),
                     Err(rule) => Err(NameError { what: $what, value, rule }),
                 }
             }
@@ -58,7 +60,7 @@ macro_rules! name {
 
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0
+                (*name.0).to_owned()
             }
         }
 

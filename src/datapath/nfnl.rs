@@ -26,6 +26,8 @@ const RECEIVE_TIMEOUT_SECONDS: i64 = 5;
 /// A batch and the acknowledgements of a refused one have to fit; the system's default is 208 KiB, about
 /// 1,300 elements.
 const BUFFER: usize = 4 << 20;
+/// What the kernel sends at once is smaller: a part of a dump (`netlink_recvmsg()`) and an event (`NLMSG_GOODSIZE`).
+const DATAGRAM: usize = 32 << 10;
 /// A message's header, and the netfilter header after it.
 pub(super) const NLMSG_HEADER: usize = 16;
 pub(super) const NFGEN_HEADER: usize = 4;
@@ -174,8 +176,12 @@ impl NfSocket {
     /// One datagram: one or more messages.
     pub fn receive(&self) -> io::Result<Vec<u8>> {
         loop {
-            match self.socket.recv_from_full() {
-                Ok((bytes, from)) if from.port_number() == 0 => return Ok(bytes),
+            let mut bytes = Vec::with_capacity(DATAGRAM);
+            match self.socket.recv_from(&mut bytes, nix::libc::MSG_TRUNC) {
+                Ok((length, _)) if length > DATAGRAM => {
+                    return Err(io::Error::from_raw_os_error(nix::libc::EMSGSIZE));
+                }
+                Ok((_, from)) if from.port_number() == 0 => return Ok(bytes),
                 Ok(_) => {} // another process wrote to our port: not the kernel's word
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

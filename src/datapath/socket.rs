@@ -61,9 +61,8 @@ impl Socket {
     /// Opens an rtnetlink socket in the calling thread's network namespace.
     pub(super) fn open() -> Result<Self, KernelError> {
         let open = || {
-            let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-            inner.bind(&SocketAddr::new(0, 0))?;
-            // Connected: what other processes send to our port is refused by the kernel.
+            let inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+            // Connected: what other processes send to our port is refused by the kernel. It is bound by that, too.
             inner.connect(&SocketAddr::new(0, 0))?;
             inner.set_ext_ack(true)?;
             inner.set_cap_ack(true)?;
@@ -117,14 +116,16 @@ impl Socket {
         let mut bytes = Vec::with_capacity(512);
         let first = self.sequence.wrapping_add(1);
         let mut open: Vec<(Request, Vec<Answer>, Option<Outcome>)> = Vec::with_capacity(part.len());
-        for request in part {
-            self.encode(&request, NLM_F_REQUEST | NLM_F_ACK | request.flags, &mut bytes);
+        let last = part.len().saturating_sub(1);
+        for (position, request) in part.into_iter().enumerate() {
+            // The kernel answers in order, and errors come unasked: when the last is acknowledged, all are.
+            let ack = if position == last { NLM_F_ACK } else { 0 };
+            self.encode(&request, NLM_F_REQUEST | ack | request.flags, &mut bytes);
             open.push((request, Vec::new(), None));
         }
         let name = open.first().map_or(("send", ""), |(r, ..)| (r.operation, r.object.as_str()));
         self.send(&bytes).map_err(|errno| KernelError::new(errno as i32, name.0, name.1))?;
-        let mut left = open.len();
-        while left > 0 {
+        while open.last().is_some_and(|(.., outcome)| outcome.is_none()) {
             let length = self.receive().map_err(|errno| unanswered(errno, &open))?;
             for message in Messages::new(&self.buffer[..length]) {
                 let slot = message.sequence.wrapping_sub(first) as usize;
@@ -133,7 +134,6 @@ impl Socket {
                 match message.kind {
                     NLMSG_NOOP | NLMSG_DONE => {}
                     NLMSG_ERROR if outcome.is_none() => {
-                        left -= 1;
                         *outcome = Some(match message.error(HEADER_BEHIND_ERROR) {
                             None => Ok(std::mem::take(answers)),
                             Some(refusal) => Err(refusal.into_error(request.operation, &request.object)),
@@ -143,7 +143,7 @@ impl Socket {
                 }
             }
         }
-        outcomes.extend(open.into_iter().filter_map(|(.., outcome)| outcome));
+        outcomes.extend(open.into_iter().map(|(_, answers, outcome)| outcome.unwrap_or(Ok(answers))));
         Ok(())
     }
 
@@ -364,6 +364,20 @@ mod tests {
         assert!(found[0].error(HEADER_BEHIND_ERROR).is_none());
         assert_eq!(Messages::new(&[3, 0, 0, 0, 0, 0]).count(), 0);
         assert_eq!(Messages::new(&[0; 32]).count(), 0);
+    }
+
+    #[test]
+    fn every_request_of_a_batch_has_its_own_outcome() {
+        use super::super::message::link_by_name;
+        let mut socket = Socket::open().unwrap();
+        let batch = |names: &[&str]| names.iter().map(|name| link_by_name(name)).collect();
+        for names in [["lo", "hc-nowhere", "lo"], ["hc-nowhere", "lo", "lo"], ["lo", "lo", "hc-nowhere"]] {
+            let outcomes = socket.batch(batch(&names)).unwrap();
+            let found: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().map(Vec::len).ok()).collect();
+            assert_eq!(found, names.map(|name| (name == "lo").then_some(1)));
+        }
+        assert_eq!(socket.batch(batch(&["lo"; 150])).unwrap().len(), 150);
+        assert!(socket.batch(Vec::new()).unwrap().is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! interface's name may hold dots: `ipv4/conf/eth0.5/forwarding`.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use nix::libc;
@@ -34,9 +34,21 @@ impl fmt::Display for Change {
 /// The value of a setting, without the line's end. ENOENT: this kernel, or this namespace, does not have it.
 pub fn get(name: &str) -> Result<String> {
     let path = path(name, "read sysctl")?;
-    let value =
-        std::fs::read_to_string(path).map_err(|e| KernelError::from_io(&e, "read sysctl", object(name)))?;
+    let value = read(&path).map_err(|e| KernelError::from_io(&e, "read sysctl", object(name)))?;
     Ok(value.trim().to_owned())
+}
+
+/// The whole file by one read: the kernel gives a value at once. One that fills the buffer may go on.
+fn read(path: &Path) -> io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let mut value = vec![0; 128];
+    let length = file.read(&mut value)?;
+    let full = length == value.len();
+    value.truncate(length);
+    if full {
+        file.read_to_end(&mut value)?;
+    }
+    String::from_utf8(value).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Gives a setting a value; tells whether it had another one.
@@ -94,6 +106,16 @@ mod tests {
     #[test]
     fn a_setting_is_read() {
         assert!(["0", "1"].contains(&get("ipv4/ip_forward").unwrap().as_str()));
+    }
+
+    #[test]
+    fn a_value_longer_than_most_is_read_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("value");
+        for length in [0, 1, 127, 128, 129, 5000] {
+            std::fs::write(&path, "x".repeat(length)).unwrap();
+            assert_eq!(read(&path).unwrap().len(), length);
+        }
     }
 
     #[test]

@@ -245,7 +245,8 @@ impl Bridge {
                     priority: route.priority,
                     ..Route::new(route.dst, route.gateway)
                 })
-                .collect(),
+                .collect::<Box<[_]>>()
+                .into_vec(),
             dns: self.settings.dns.clone(),
         }
     }

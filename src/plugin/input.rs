@@ -1,26 +1,29 @@
 //! Standard input: bounded in size and in time.
 
-use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::buffer::spare_capacity;
 
 use crate::cni::{Error, ErrorCode, MAX_CONFIG};
 
+/// How much is read in one step, at least; a network configuration is smaller as a rule.
+const CHUNK: usize = 4 << 10;
+
 /// Reads the network configuration. A runtime that never closes its end cannot hold the plugin for ever.
 pub fn read(deadline: Instant) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(8 << 10);
-    let mut input = std::io::stdin().lock();
-    let mut chunk = [0; 16 << 10];
+    // Not through std's buffer, and not over the stack: each page that is touched costs more than the reading.
+    let mut bytes = Vec::with_capacity(2 * CHUNK);
+    let input = rustix::stdio::stdin();
     loop {
         wait(&input, deadline)?;
-        match input.read(&mut chunk) {
+        bytes.reserve(CHUNK);
+        match rustix::io::read(input, spare_capacity(&mut bytes)) {
             Ok(0) => break,
-            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::new(ErrorCode::Io, format!("standard input: {error}"))),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::new(ErrorCode::Io, format!("standard input: {errno}"))),
         }
         if bytes.len() > MAX_CONFIG {
             let text =

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::buffer::spare_capacity;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -25,8 +26,8 @@ use crate::cni;
 
 /// The longest answer in bytes; a list of all attachments is longer than any call.
 const LONGEST: usize = 64 << 20;
-/// How much is read in one step.
-const CHUNK: usize = 16 << 10;
+/// How much is read in one step, at least.
+const CHUNK: usize = 4 << 10;
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -277,10 +278,10 @@ impl Client {
             if searched > LONGEST {
                 return Err(CallError::Protocol("the answer has no end".to_owned()));
             }
-            let mut chunk = [0; CHUNK];
-            match rustix::net::recv(&self.stream, &mut chunk[..], RecvFlags::DONTWAIT) {
+            self.received.reserve(CHUNK);
+            match rustix::net::recv(&self.stream, spare_capacity(&mut self.received), RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(CallError::Closed),
-                Ok((count, _)) => self.received.extend_from_slice(&chunk[..count]),
+                Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::POLLIN, deadline)?,
                 Err(errno) => return Err(io::Error::from(errno).into()),
