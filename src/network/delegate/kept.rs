@@ -109,7 +109,7 @@ impl Kept {
         let (store, record) = (Arc::clone(&self.store), attachment.clone());
         let written = tokio::task::spawn_blocking(move || store.put(&record)).await;
         written.map_err(|error| Error::Lost(error.to_string()))??;
-        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
+        self.remember(attachment);
         Ok(())
     }
 
@@ -119,8 +119,13 @@ impl Kept {
         let (store, record) = (Arc::clone(&self.store), attachment.clone());
         let written = tokio::task::spawn_blocking(move || store.amend(&record)).await;
         written.map_err(|error| Error::Lost(error.to_string()))??;
-        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
+        self.remember(attachment);
         Ok(())
+    }
+
+    /// Knows of it without the disk, which may be full: a DEL by this server has what it wants.
+    pub(super) fn remember(&self, attachment: Attachment) {
+        self.table.borrow_mut().insert(attachment.key.clone(), attachment);
     }
 
     /// Takes what was added to the record to the disk, too, while the answer is on its way.

@@ -142,11 +142,13 @@ impl Delegate {
         let value = serde_json::from_str(&last).unwrap_or_default();
         let result = AddResult::from_version(chain.version, &value).unwrap_or_default();
         keep_result(&mut record, last, &result);
-        if added.is_ok() {
+        // The chain ends early when its caller is gone; a crash now shall not leave that as an attachment.
+        if added.is_ok() && !request.caller.is_cancelled() {
             record.state = State::Ready;
         }
         crate::step!("delegate.commit", Error::Injected("delegate.commit"));
         // Of a chain that failed half-way, too: the DELs that follow want the last result, now or after a crash.
+        self.kept.remember(Attachment { state: State::Pending, ..record.clone() });
         self.kept.amend(record).await?;
         self.kept.sync_meanwhile(&request.key);
         added?;
