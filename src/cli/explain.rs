@@ -88,9 +88,12 @@ fn render(told: &Explanation, now: SystemTime) -> String {
     if told.attachments.is_empty() {
         text += "not attached now\n";
     }
-    match &told.story {
-        Some(story) => text += &looked(story),
-        None => text += "the journal knows nothing of it\n",
+    match (&told.story, &told.unread) {
+        (Some(story), _) => text += &looked(story),
+        (None, None) => text += "the journal knows nothing of it\n",
+        (None, Some(why)) => {
+            let _ = writeln!(text, "what the journal knows of it cannot be told: {why}");
+        }
     }
     if told.earlier > 0 {
         let _ = writeln!(text, "({} earlier containers are not shown)", told.earlier);

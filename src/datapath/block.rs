@@ -105,8 +105,8 @@ fn rules(list: &[Block]) -> Vec<String> {
         rules
             .extend(by_family(&nets).into_iter().map(|(family, set)| format!("{family} daddr {set}{ports}")));
         if targets.contains(&BlockTarget::Node) {
-            // Its sockets hear a broadcast, too.
-            rules.push(format!("fib daddr type {{ local, broadcast }}{ports}"));
+            // Its sockets hear a broadcast, a group that every host is in, and the subnet's own IPv6 address, too.
+            rules.push(format!("fib daddr type {{ local, broadcast, anycast, multicast }}{ports}"));
         }
     }
     rules
@@ -185,7 +185,7 @@ mod tests {
                 "ip daddr { 10.0.0.0/8 }".to_owned(),
                 "ip6 daddr { fd00::/8 }".to_owned(),
                 format!("ip daddr {{ 192.0.2.1/32 }}{only}"),
-                format!("fib daddr type {{ local, broadcast }}{only}"),
+                format!("fib daddr type {{ local, broadcast, anycast, multicast }}{only}"),
             ]
         );
     }

@@ -311,6 +311,44 @@ mod tests {
         assert_eq!(std::fs::read_to_string(own).unwrap_or_default(), "");
     }
 
+    /// Where the links of a directory lead.
+    fn links(directory: &str) -> Vec<PathBuf> {
+        let all = std::fs::read_dir(directory).unwrap().flatten();
+        all.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
+    }
+
+    #[test]
+    fn many_threads_start_many_programs_and_nothing_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = directory.path().join("held");
+        std::fs::write(&held, "").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let held = &held;
+                scope.spawn(move || {
+                    for turn in 0..200 {
+                        // Of each thread's own, and without O_CLOEXEC while others start programs.
+                        let flags = OFlag::O_RDONLY;
+                        let kept = nix::fcntl::open(held, flags, nix::sys::stat::Mode::empty()).unwrap();
+                        let input = format!("{thread} {turn}");
+                        let line = "ls -l /proc/self/fd | grep -c held; cat";
+                        let said = match turn % 8 {
+                            0 => run("sh", &["-c", line], &input, 60 * SECOND).unwrap().stdout,
+                            1 => {
+                                assert!(run_foreign(held, &[], "", SECOND).is_err(), "it is no program");
+                                format!("0\n{input}")
+                            }
+                            _ => format!("0\n{}", run("cat", &[], &input, 60 * SECOND).unwrap().stdout),
+                        };
+                        assert_eq!(said, format!("0\n{input}"));
+                        drop(kept);
+                    }
+                });
+            }
+        });
+        assert!(!links("/proc/self/fd").contains(&held), "a descriptor is left");
+    }
+
     #[test]
     fn a_missing_program_is_an_error_that_names_it() {
         let error = run("no-such-program", &[], "", SECOND).unwrap_err();

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Findings;
 use super::scene::{Scene, json, said};
+use crate::settings::BridgeSettings;
 
 /// No chain of the forward hook drops what it does not know, unless it knows our bridges.
 pub fn check(scene: &Scene, found: &mut Findings) {
@@ -26,9 +27,12 @@ pub fn check(scene: &Scene, found: &mut Findings) {
             text(chain, "family"),
             text(chain, "table")
         );
-        for bridge in scene.bridges() {
+        let family = text(chain, "family");
+        for bridge in scene.bridges().filter(|bridge| comes_by(bridge, family)) {
             if !rules.iter().any(|rule| rule.contains(&format!("\"{}\"", bridge.bridge))) {
-                let remedy = if bridge.accept_forward {
+                let remedy = if family == "bridge" {
+                    "accept what goes from pod to pod there: `meta ibrname` and the bridge's name"
+                } else if bridge.accept_forward {
                     "accept_forward is on: `journalctl -u hostcni` tells why the rules cannot be made"
                 } else {
                     "set accept_forward = true for the network, and `systemctl restart hostcni`"
@@ -39,6 +43,15 @@ pub fn check(scene: &Scene, found: &mut Findings) {
                 );
             }
         }
+    }
+}
+
+/// Whether packets of the bridge's pods come by a chain of that family of tables.
+fn comes_by(bridge: &BridgeSettings, family: &str) -> bool {
+    match family {
+        "ip" => bridge.has_family(true),
+        "ip6" => bridge.has_family(false),
+        _ => true,
     }
 }
 

@@ -55,11 +55,10 @@ pub fn bridge(scene: &Scene, found: &mut Findings) {
             );
             found.warning(reason, format!("sysctl net.ipv4.conf.{}.rp_filter=2", bridge.bridge));
         }
-        let through = |file: &str| is(&format!("bridge/bridge-nf-call-{file}"), "1");
-        if through("ip6tables") {
-            let reason = "br_netfilter passes IPv6 frames to ip6tables: host ports do not answer on ::1";
-            found.warning(reason, "sysctl net.bridge.bridge-nf-call-ip6tables=0, unless kube-proxy needs it");
-        }
+    }
+    if scene.bridges().any(|bridge| bridge.has_family(false)) && is("bridge/bridge-nf-call-ip6tables", "1") {
+        let reason = "br_netfilter passes IPv6 frames to ip6tables: host ports do not answer on ::1";
+        found.warning(reason, "sysctl net.bridge.bridge-nf-call-ip6tables=0, unless kube-proxy needs it");
     }
 }
 

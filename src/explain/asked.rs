@@ -23,7 +23,9 @@ impl FromStr for Asked {
 
     fn from_str(word: &str) -> Result<Self, Infallible> {
         let with_length = || word.parse::<IpNet>().map(|net| net.addr());
-        Ok(Self { word: word.to_owned(), address: word.parse().or_else(|_| with_length()).ok() })
+        let address = word.parse().or_else(|_| with_length()).ok();
+        // Logs of programs that listen on `::` have IPv4 addresses as `::ffff:10.128.0.5`.
+        Ok(Self { word: word.to_owned(), address: address.map(|address: IpAddr| address.to_canonical()) })
     }
 }
 
@@ -31,14 +33,15 @@ impl Asked {
     /// Whether the attachment is meant.
     pub fn means(&self, it: &AttachmentInfo) -> bool {
         let word = self.word.as_str();
-        let pod = match self.pod() {
-            Some((namespace, name)) => it.pod_namespace == namespace && it.pod_name == name,
-            None => it.pod_name == word || it.pod_uid == word,
-        };
-        let link = it.host_link == word;
         // What the runtime did not say is an empty text, and not what an empty word means.
-        !word.is_empty()
-            && (pod || link || self.means_container(&it.container_id) || self.means_addresses(&it.addresses))
+        let same = |said: &str, asked: &str| !asked.is_empty() && said == asked;
+        let pod = match self.pod() {
+            Some((namespace, name)) => same(&it.pod_namespace, namespace) && same(&it.pod_name, name),
+            None => same(&it.pod_name, word) || same(&it.pod_uid, word),
+        };
+        pod || same(&it.host_link, word)
+            || self.means_container(&it.container_id)
+            || self.means_addresses(&it.addresses)
     }
 
     /// Namespace and name, where it is written so.
@@ -47,7 +50,8 @@ impl Asked {
     }
 
     pub(super) fn means_container(&self, id: &str) -> bool {
-        id == self.word || (self.word.len() >= SHORTEST_ID && id.starts_with(&self.word))
+        let short = self.word.len() >= SHORTEST_ID && id.starts_with(&self.word);
+        short || (!id.is_empty() && id == self.word)
     }
 
     /// Whether one of the addresses, with or without a length, is meant.
@@ -85,18 +89,41 @@ mod tests {
         {
             assert!(means(word), "{word}");
         }
-        assert!(means("fd01:0::5") && means("hc0123456789abc"));
-        for word in ["", "web", "other/web-0", "01234", "10.128.0.50", "fd01::", "hc0"] {
+        for word in ["fd01:0::5", "FD01::5", "fd01::5/64", "::ffff:10.128.0.5", "hc0123456789abc"] {
+            assert!(means(word), "{word}");
+        }
+        for word in [
+            "",
+            "web",
+            "other/web-0",
+            "shop/",
+            "/web-0",
+            "/",
+            "01234",
+            "10.128.0.50",
+            "fd01::",
+            "hc0",
+            "-",
+            "/0",
+        ] {
             assert!(!means(word), "{word}");
         }
     }
 
     #[test]
+    fn a_pod_that_is_named_like_an_address_or_a_link_is_found_by_its_name() {
+        for name in ["10.0.0.1", "hcl-vault-agent"] {
+            let pod = AttachmentInfo { pod_name: name.into(), ..attachment() };
+            assert!(name.parse::<Asked>().unwrap().means(&pod));
+            assert!(format!("shop/{name}").parse::<Asked>().unwrap().means(&pod));
+        }
+    }
+
+    #[test]
     fn a_pod_without_a_name_is_not_meant_by_an_empty_word() {
-        assert!(
-            !"".parse::<Asked>()
-                .unwrap()
-                .means(&AttachmentInfo { host_link: "h".into(), ..AttachmentInfo::default() })
-        );
+        let nameless = AttachmentInfo { host_link: "h".into(), ..AttachmentInfo::default() };
+        for word in ["", "/", " ", "//"] {
+            assert!(!word.parse::<Asked>().unwrap().means(&nameless), "{word:?}");
+        }
     }
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::{Asked, Form, Look};
+use super::{Asked, Form, Look, PATIENCE};
 use crate::attachment;
-use crate::cni::AttachmentKey;
+use crate::cni::{AttachmentKey, ContainerId};
+use crate::datapath::spawn;
 use crate::doctor::said;
 use crate::wire::AttachmentInfo;
 
@@ -15,6 +16,16 @@ use crate::wire::AttachmentInfo;
 const CONTAINERS: usize = 10;
 /// Entries of one story.
 const ENTRIES: &str = "500";
+
+/// Why there is nothing to read in the journal.
+pub fn unread() -> Option<String> {
+    match spawn::run("journalctl", &["-q", "-n", "0"], "", PATIENCE) {
+        Err(error) => Some(error.to_string()),
+        Ok(output) if !output.success() => Some(output.stderr.trim().to_owned()),
+        Ok(_) if !nix::unistd::geteuid().is_root() => Some("only root is shown all of it".to_owned()),
+        Ok(_) => None,
+    }
+}
 
 /// The entries of all containers that are meant, in order, and how many containers were left out.
 pub fn story(asked: &Asked, live: &[AttachmentInfo], form: Form) -> (Option<Look>, usize) {
@@ -39,7 +50,7 @@ pub fn story(asked: &Asked, live: &[AttachmentInfo], form: Form) -> (Option<Look
     ((!is_empty).then_some(look), earlier)
 }
 
-/// What `journalctl` has to look for, one list for each alternative.
+/// What `journalctl` has to look for, one list for each alternative. A pod may be named like an address or a link.
 fn matches(asked: &Asked) -> Vec<Vec<String>> {
     if let Some((namespace, name)) = asked.pod() {
         return vec![vec![format!("K8S_POD_NAMESPACE={namespace}"), format!("K8S_POD_NAME={name}")]];
@@ -48,24 +59,22 @@ fn matches(asked: &Asked) -> Vec<Vec<String>> {
         values(field).iter().filter(|value| meant(value)).map(|value| format!("{field}={value}")).collect()
     };
     let word = asked.word.as_str();
-    let addresses = |list: &str| asked.means_addresses(list.split(','));
-    let found = if asked.address.is_some() {
-        vec![any_of("HOSTCNI_ADDRESS", &addresses)]
-    } else if let Some(containers) = containers_of_link(word) {
-        vec![containers]
+    let mut found = vec![vec![format!("K8S_POD_NAME={word}")]];
+    if asked.address.is_some() {
+        found.push(any_of("HOSTCNI_ADDRESS", &|list| asked.means_addresses(list.split(','))));
     } else {
-        vec![
-            any_of("CNI_CONTAINERID", &|id| asked.means_container(id)),
-            vec![format!("K8S_POD_NAME={word}")],
-            vec![format!("K8S_POD_UID={word}")],
-        ]
-    };
+        found.push(any_of("CNI_CONTAINERID", &|id| asked.means_container(id)));
+        found.push(vec![format!("K8S_POD_UID={word}")]);
+        found.push(containers_of_link(word));
+    }
     found.into_iter().filter(|fields| !fields.is_empty()).collect()
 }
 
 /// The containers whose link has that name, which is a hash; none when it does not look like one.
-fn containers_of_link(link: &str) -> Option<Vec<String>> {
-    link.strip_prefix("hc").filter(|digits| digits.len() == 13)?;
+fn containers_of_link(link: &str) -> Vec<String> {
+    if link.strip_prefix("hc").is_none_or(|digits| digits.len() != 13) {
+        return Vec::new();
+    }
     let (networks, ifnames) = (values("HOSTCNI_NETWORK"), values("CNI_IFNAME"));
     let has_it = |id: &String| {
         networks.iter().flat_map(|network| ifnames.iter().map(move |ifname| (network, ifname))).any(
@@ -75,7 +84,7 @@ fn containers_of_link(link: &str) -> Option<Vec<String>> {
         )
     };
     let containers = values("CNI_CONTAINERID").into_iter().filter(has_it);
-    Some(containers.map(|id| format!("CNI_CONTAINERID={id}")).collect())
+    containers.map(|id| format!("CNI_CONTAINERID={id}")).collect()
 }
 
 fn key(network: &str, container: &str, ifname: &str) -> Option<AttachmentKey> {
@@ -95,12 +104,15 @@ fn values(field: &str) -> BTreeSet<String> {
 fn newest(matches: &[Vec<String>]) -> Vec<String> {
     let mut last: HashMap<String, u64> = HashMap::new();
     for fields in matches {
-        let mut words = vec!["-q", "--no-pager", "-o", "json", "--output-fields=CNI_CONTAINERID"];
+        // The newest first: of an output that is too long the oldest are dropped.
+        let mut words = vec!["-q", "--no-pager", "-r", "-o", "json", "--output-fields=CNI_CONTAINERID"];
         words.extend(fields.iter().map(String::as_str));
         for entry in said("journalctl", &words).unwrap_or_default().lines() {
             let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
             let at = entry["__REALTIME_TIMESTAMP"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
-            if let Some(id) = entry["CNI_CONTAINERID"].as_str() {
+            // Anybody can write to the journal, and the id becomes part of a command that is shown to be typed.
+            if let Some(id) = entry["CNI_CONTAINERID"].as_str().filter(|id| id.parse::<ContainerId>().is_ok())
+            {
                 let known = last.entry(id.to_owned()).or_default();
                 *known = at.max(*known);
             }

@@ -78,6 +78,8 @@ pub struct Explanation {
     pub earlier: usize,
     /// Its story from the journal; none when the journal knows nothing.
     pub story: Option<Look>,
+    /// Why the journal may know more than it tells.
+    pub unread: Option<String>,
 }
 
 /// What the server says before the looking begins.
@@ -107,7 +109,8 @@ pub fn explain(
         elements: elements::of(&attachment),
         attachment,
     });
-    Explanation { attachments: attachments.collect(), earlier, story }
+    let unread = if story.is_none() { journal::unread() } else { None };
+    Explanation { attachments: attachments.collect(), earlier, story, unread }
 }
 
 fn is_from(range: &RangeStatus, attachment: &AttachmentInfo) -> bool {

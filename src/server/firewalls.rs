@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use futures_util::future::join;
+
 use crate::settings::Settings;
 
 use super::forward::Forward;
@@ -23,10 +25,13 @@ impl Firewalls {
 
     /// Before the server is ready.
     pub async fn at_start(&self, node: &Rc<Node>) {
-        self.forward.at_start(node).await;
-        if let Some(zones) = &self.zones {
-            zones.at_start(node).await;
-        }
+        let zones = async {
+            if let Some(zones) = &self.zones {
+                zones.at_start(node).await;
+            }
+        };
+        // Side by side: whoever hangs, the start is not held up for longer than by one of them.
+        join(self.forward.at_start(node), zones).await;
     }
 
     /// Until the server stops.
@@ -36,6 +41,6 @@ impl Firewalls {
                 zones.run(&node).await;
             }
         };
-        futures_util::future::join(self.forward.run(&node), zones).await;
+        join(self.forward.run(&node), zones).await;
     }
 }

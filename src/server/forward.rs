@@ -8,6 +8,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
 use crate::datapath::forward::{self, Forwarded, Outcome};
 use crate::settings::{DriverSettings, NetworkSettings, Settings};
 use crate::systemd::journal::{self, Event, Firewall};
@@ -16,8 +19,9 @@ use super::node::Node;
 
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_secs(10);
-/// What a start waits for `iptables`, which may wait for its lock.
-const START: Duration = Duration::from_secs(10);
+/// What a start waits for `iptables`, which may wait for its lock: less than `restart_grace`, after which a planned
+/// restart loses the confs.
+const START: Duration = Duration::from_secs(3);
 
 /// The networks that want it.
 fn wanted(settings: &Settings) -> Vec<Forwarded> {
@@ -37,12 +41,14 @@ fn wanted(settings: &Settings) -> Vec<Forwarded> {
 pub struct Forward {
     networks: Vec<Forwarded>,
     failures: RefCell<Vec<String>>,
+    /// A look that is under way, also when nobody waits for it any more: two at a time would make rules twice.
+    looking: Mutex<Option<JoinHandle<Outcome>>>,
 }
 
 impl Forward {
     /// As the configuration wants it; nothing is touched yet.
     pub fn new(settings: &Settings) -> Self {
-        Self { networks: wanted(settings), failures: RefCell::default() }
+        Self { networks: wanted(settings), failures: RefCell::default(), looking: Mutex::default() }
     }
 
     /// Before the server is ready: the first pod's packets shall pass. No reason to fail.
@@ -60,20 +66,29 @@ impl Forward {
         if !node.readiness.ready_within(Duration::MAX).await {
             return;
         }
+        if self.networks.is_empty() {
+            return self.look(node).await;
+        }
+        // What the start did not wait for.
+        let mut pause = if self.looking.lock().await.is_some() { Duration::ZERO } else { LOOK };
         loop {
-            if self.networks.is_empty() {
-                return self.look(node).await;
-            }
             tokio::select! {
                 () = node.stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => self.look(node).await,
+                () = tokio::time::sleep(pause) => self.look(node).await,
             }
+            pause = LOOK;
         }
     }
 
     async fn look(&self, node: &Rc<Node>) {
-        let networks = self.networks.clone();
-        match tokio::task::spawn_blocking(move || forward::ensure(&networks)).await {
+        let mut looking = self.looking.lock().await;
+        let begin = || {
+            let networks = self.networks.clone();
+            tokio::task::spawn_blocking(move || forward::ensure(&networks))
+        };
+        let outcome = looking.get_or_insert_with(begin).await;
+        *looking = None;
+        match outcome {
             Ok(outcome) => self.tell(node, outcome),
             Err(error) => node.failed(&error.to_string()),
         }

@@ -35,6 +35,25 @@ fn every_step_may_fail_wait_or_die_whatever_the_plugins_do() {
     });
 }
 
+/// The record is put, and then the disk is full: what was made is taken down with what the plugins said of it.
+#[test]
+fn a_disk_that_is_full_after_the_plugins_ran_keeps_no_result_from_their_del() {
+    let plugins = Plugins::new(&["one", "two"]);
+    let network = plugins.network("1.0.0", &json!([{"type": "one"}, {"type": "two"}]), "");
+    let fault = "store.put=1*off->2*return(fail)->off".to_owned();
+    let server = Server::with_environment(&network, &[("FAILPOINTS", fault)]);
+    let pod = Namespace::new();
+    assert!(!server.add("pod", &pod).succeeded());
+    for plugin in ["one", "two"] {
+        let seen = plugins.config(plugin, "DEL");
+        assert!(
+            seen["prevResult"]["ips"].is_array() || seen["prevResult"]["two"].is_object(),
+            "{plugin}: {seen}"
+        );
+    }
+    assert_eq!((plugins.held().len(), server.delegated().len()), (0, 0));
+}
+
 /// A runtime's work, with one fault in the server and plugins that misbehave in turn; then all is well again, and
 /// nothing may be left.
 fn round(step: &str, action: &str, add: &str, del: &str) {

@@ -277,3 +277,27 @@ fn the_rules_are_few_come_back_and_are_missed_by_check_and_go_with_the_list() {
     assert!(reaches(&pod, METADATA[0], "tcp", 80));
     assert!(!server.node.ok("nft list table inet hostcni").contains("block"));
 }
+
+/// A datagram to what every node listens at without having been asked to: groups, and the subnet's own address.
+fn heard(from: &Namespace, node: &Namespace, to: &str) -> bool {
+    let to: SocketAddr = to.parse().expect("an address and a port");
+    let any = if to.is_ipv4() { "0.0.0.0" } else { "[::]" };
+    let socket = node.inside(|| UdpSocket::bind(format!("{any}:{}", to.port())).unwrap());
+    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    from.inside(|| UdpSocket::bind(format!("{any}:0")).and_then(|own| own.send_to(b"?", to)).unwrap());
+    socket.recv_from(&mut [0; 8]).is_ok()
+}
+
+#[test]
+fn the_node_is_not_reached_by_its_groups_either() {
+    let server = Server::with(
+        "subnets = [\"10.128.0.0/23\", \"fd01::/64\"]\nblock = [{ to = \"node\", ports = [\"7/udp\"] }]",
+    );
+    let pod = Namespace::new();
+    server.add("pod", &pod).result();
+    let index = ip(&pod, "link show dev eth0")[0]["ifindex"].as_u64().unwrap();
+    for to in ["224.0.0.1", "[fd01::]", &format!("[ff02::1%{index}]"), "10.128.0.1", "[fd01::1]"] {
+        assert!(heard(&pod, &server.node, &format!("{to}:8")), "{to}: nothing is blocked there");
+        assert!(!heard(&pod, &server.node, &format!("{to}:7")), "{to}");
+    }
+}

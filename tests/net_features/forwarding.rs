@@ -107,6 +107,18 @@ fn what_an_nftables_chain_drops_passes_and_no_rule_is_left_without_the_option() 
 }
 
 #[test]
+fn a_network_of_one_family_has_no_rules_in_the_chains_of_the_other() {
+    let server = Server::with("subnets = [\"fd01::/64\"]\naccept_forward = true");
+    let chain = "chain f { type filter hook forward priority filter; policy drop; };";
+    server.node.ok(&format!("nft 'table ip four {{ {chain} }}; table ip6 six {{ {chain} }}'"));
+    server.node.ok("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
+    until("the rules", || {
+        rules(&server, "nft list table ip6 six") == 2 && rules(&server, "ip6tables-nft -S") == 2
+    });
+    assert_eq!(rules(&server, "nft list table ip four; iptables-nft -S"), 0);
+}
+
+#[test]
 fn where_nobody_uses_iptables_no_table_of_its_is_made() {
     let server = Server::with(ON);
     let tables =

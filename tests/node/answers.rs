@@ -226,6 +226,33 @@ pub fn explain_tells_of_a_pod_by_any_of_its_names_also_when_it_is_gone(node: &mu
         }
     }
     node.ok("! hostcni explain nobody && ! hostcni explain 10.128.1.250");
+    odd_words_mean_what_is_named_so(node, &config);
+}
+
+fn odd_words_mean_what_is_named_so(node: &Node, config: &str) {
+    for (id, pod) in [("nameless", ""), ("like-address", "10.0.0.1"), ("like-link", "hcl-vault-agent")] {
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};K8S_POD_UID={id}");
+        let args = if pod.is_empty() { "" } else { args.as_str() };
+        let call = |verb: &str| Call::new(verb, id, config).with("CNI_ARGS", args).send(node);
+        node.ok(&format!("ip netns add {id}"));
+        call("ADD").result();
+        for word in ["/", "''", "' '", "-- --root=/", "shop/", "/10.0.0.1"] {
+            node.ok(&format!("! hostcni explain {word}"));
+        }
+        call("DEL").result();
+        if !pod.is_empty() {
+            for word in [pod.to_owned(), format!("shop/{pod}")] {
+                assert!(node.ok(&format!("hostcni explain {word}")).contains("ADD of pod"), "{word}");
+            }
+        }
+    }
+    // Anybody may write such an entry; what is shown is there to be typed again.
+    node.ok("printf 'MESSAGE=x\\nK8S_POD_NAME=evil\\nCNI_CONTAINERID=a; reboot\\n' | logger --journald; journalctl --sync");
+    node.ok("! hostcni explain evil");
+    let without =
+        "mount --bind /dev/null /usr/bin/journalctl; hostcni explain evil; umount /usr/bin/journalctl";
+    let told = node.ok(without);
+    assert!(told.contains("what the journal knows of it cannot be told: cannot run journalctl"), "{told}");
 }
 
 pub fn what_is_logged_is_changed_while_the_server_runs(node: &mut Node) {

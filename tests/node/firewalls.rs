@@ -1,6 +1,7 @@
 //! Pods between firewalls: hostcni's own block list, and those of others.
 
 use super::product::*;
+use crate::support::cni::Call;
 use crate::support::node::Node;
 use crate::support::observe::{Place, journal};
 use crate::support::wait::until;
@@ -103,6 +104,8 @@ pub fn where_iptables_drops_what_is_forwarded_pods_pass_with_the_option(node: &m
     node.ok("mv /away/xtables-nft-multi /usr/sbin");
     until("the rules", || passes(node, "pod") == [true, true]);
 
+    one_that_hangs_costs_no_conf(node);
+
     if node.succeeds("iptables-legacy -S") {
         the_older_kind_needs_a_drop_in(node);
     }
@@ -112,6 +115,21 @@ pub fn where_iptables_drops_what_is_forwarded_pods_pass_with_the_option(node: &m
         !node.ok("iptables -S; ip6tables -S; iptables-legacy -S || true").contains("hostcni")
     });
     assert_eq!(passes(node, "pod"), [false, false]);
+}
+
+fn one_that_hangs_costs_no_conf(node: &Node) {
+    let file = || node.ok(&format!("stat -c '%i %w' {CONF}"));
+    let before = file();
+    node.ok("printf '#!/bin/sh\\nsleep 100\\n' > /away/hangs && chmod 755 /away/hangs");
+    node.ok("mv /usr/sbin/iptables-nft /away && cp /away/hangs /usr/sbin/iptables-nft");
+    node.ok("nft flush chain ip filter FORWARD && systemctl restart hostcni.service");
+    assert_eq!(file(), before, "it stays over the restart");
+    add(node, "meanwhile").result();
+    Call::new("DEL", "meanwhile", &conf(node)).send(node).result();
+    node.ok("mv /away/iptables-nft /usr/sbin");
+    until("the rules", || passes(node, "pod") == [true, true]);
+    let rules = node.ok("iptables -S FORWARD; ip6tables -S FORWARD");
+    assert_eq!(rules.matches("hostcni: ").count(), 4, "none twice: {rules}");
 }
 
 /// It needs more than the service's sandbox lets it.

@@ -87,18 +87,28 @@ pub fn ensure(networks: &[Forwarded]) -> Outcome {
         }
     };
     for (ipv4, family) in [(true, "ip"), (false, "ip6")] {
-        let wanted = rules(networks.iter().filter(|it| if ipv4 { it.ipv4 } else { it.ipv6 }));
+        let wanted = rules(networks.iter().filter(|it| it.meets(family)));
         let by_nft = chains.iter().any(|chain| chain.family == family && chain.is_of_iptables());
         for table in xtables::in_use(ipv4, by_nft) {
             table.ensure(&wanted, &mut outcome);
         }
     }
-    let wanted = rules(networks.iter());
     for chain in chains.iter().filter(|chain| !chain.is_of_iptables()) {
-        let none = BTreeSet::new();
-        chain.ensure(if chain.drops { &wanted } else { &none }, &mut outcome);
+        let wanted = rules(networks.iter().filter(|it| chain.drops && it.meets(&chain.family)));
+        chain.ensure(&wanted, &mut outcome);
     }
     outcome
+}
+
+impl Forwarded {
+    /// Whether its packets come by chains of tables of that family.
+    fn meets(&self, family: &str) -> bool {
+        match family {
+            "ip" => self.ipv4,
+            "ip6" => self.ipv6,
+            _ => true,
+        }
+    }
 }
 
 impl Outcome {

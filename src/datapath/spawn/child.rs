@@ -67,11 +67,12 @@ impl Program {
         let standard = [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()];
         let arguments = pointers(&self.arguments);
         let environment = pointers(&self.environment);
+        let parent = nix::unistd::getpid();
         let failed = AtomicI32::new(0);
         let mut stack = vec![0; STACK];
         let body = Box::new(|| {
-            // SAFETY: this is the child, before it executes; see `become`.
-            let errno = unsafe { self.become_it(standard, &arguments, &environment) };
+            // SAFETY: this is the child, before it executes; see `become_it`.
+            let errno = unsafe { self.become_it(parent, standard, &arguments, &environment) };
             failed.store(errno as c_int, Ordering::Relaxed);
             // No destructor, no handler: all memory is the parent's.
             // SAFETY: ends this process and nothing else.
@@ -110,6 +111,7 @@ impl Program {
     /// calls: no allocation and no lock.
     unsafe fn become_it(
         &self,
+        parent: Pid,
         standard: [c_int; 3],
         arguments: &[*const c_char],
         environment: &[*const c_char],
@@ -122,6 +124,10 @@ impl Program {
                 // A server that was killed must not have its plugins go on behind the back of the next one.
                 if self.mortal {
                     check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+                    // Nobody tells of a parent that died before.
+                    if libc::getppid() != parent.as_raw() {
+                        return Err(Errno::ESRCH);
+                    }
                 }
                 // Whatever the server holds and however it got it: a pod's namespace that a child keeps open would never
                 // go away.

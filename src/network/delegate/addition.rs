@@ -34,7 +34,8 @@ impl Addition {
         let value = serde_json::from_str(&last).unwrap_or_default();
         let result = AddResult::from_version(chain.version, &value).unwrap_or_default();
         keep_result(&mut record, last, &result);
-        if added.is_ok() {
+        // The chain ends early when its caller is gone; a crash now shall not leave that as an attachment.
+        if added.is_ok() && !caller.is_cancelled() {
             record.state = State::Ready;
         }
         // Of a chain that failed half-way, too: the DELs that follow want the last result, now or after a crash.
