@@ -72,7 +72,7 @@ fn matches(asked: &Asked) -> Vec<Vec<String>> {
 
 /// The containers whose link has that name, which is a hash; none when it does not look like one.
 fn containers_of_link(link: &str) -> Vec<String> {
-    if !link.strip_prefix("hc").is_some_and(|digits| digits.len() == 13) {
+    if link.strip_prefix("hc").is_none_or(|digits| digits.len() != 13) {
         return Vec::new();
     }
     let (networks, ifnames) = (values("HOSTCNI_NETWORK"), values("CNI_IFNAME"));
