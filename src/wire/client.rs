@@ -281,8 +281,7 @@ impl Client {
             self.received.reserve(CHUNK);
             match rustix::net::recv(&self.stream, spare_capacity(&mut self.received), RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(CallError::Closed),
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::POLLIN, deadline)?,
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
