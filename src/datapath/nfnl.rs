@@ -67,6 +67,7 @@ pub(super) struct NfSocket {
     socket: Socket,
     port: u32,
     sequence: u32,
+    buffer: Vec<u8>,
 }
 
 impl AsFd for NfSocket {
@@ -88,7 +89,7 @@ impl NfSocket {
         // Needs CAP_NET_ADMIN in the initial user namespace; without it the default size has to do.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER);
         let _ = setsockopt(&socket, sockopt::SndBufForce, &BUFFER);
-        Ok(Self { socket, port: address.port_number(), sequence: 0 })
+        Ok(Self { socket, port: address.port_number(), sequence: 0, buffer: Vec::with_capacity(DATAGRAM) })
     }
 
     /// The socket's netlink port: what the kernel names as the author of a change.
@@ -174,14 +175,14 @@ impl NfSocket {
     }
 
     /// One datagram: one or more messages.
-    pub fn receive(&self) -> io::Result<Vec<u8>> {
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         loop {
-            let mut bytes = Vec::with_capacity(DATAGRAM);
-            match self.socket.recv_from(&mut bytes, nix::libc::MSG_TRUNC) {
-                Ok((length, _)) if length > DATAGRAM => {
+            self.buffer.clear();
+            match self.socket.recv_from(&mut self.buffer, nix::libc::MSG_TRUNC) {
+                Ok((length, _)) if length > self.buffer.len() => {
                     return Err(io::Error::from_raw_os_error(nix::libc::EMSGSIZE));
                 }
-                Ok((_, from)) if from.port_number() == 0 => return Ok(bytes),
+                Ok((_, from)) if from.port_number() == 0 => return Ok(self.buffer.clone()),
                 Ok(_) => {} // another process wrote to our port: not the kernel's word
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
