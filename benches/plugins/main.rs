@@ -30,7 +30,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use contender::Contenders;
-use measure::{Samples, burst, memory, one_by_one, restart};
+use measure::{Samples, burst, closer, memory, one_by_one, restart};
 use namespace::Namespace;
 
 /// A Linux bridge has at most 1023 ports; the last hundred are those that come and go.
@@ -59,6 +59,9 @@ fn main() -> ExitCode {
         contenders.stand(&mut standing, level);
         eprintln!("{level} pods stand");
         one_by_one(&contenders, &pods, level, &mut samples);
+        if level == LEVELS[0] {
+            closer(&contenders, &pods, level, &mut samples);
+        }
         for width in [8, 32] {
             burst(&contenders, &pods, level, width, &mut samples);
         }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::contender::{ALONE, Contender, Contenders, OWN};
+use crate::contender::{ALONE, CHAIN, Contender, Contenders, DELEGATE, OWN, SILENT};
 use crate::namespace::Namespace;
 
 /// Rounds of one pod after the other.
 const ROUNDS: usize = 40;
+/// How many times as many for what differs little.
+const CLOSER: usize = 5;
 /// Rounds of a burst of all pods.
 const BURSTS: usize = 3;
 
@@ -68,9 +70,23 @@ impl Samples {
 
 /// One call after the other: in each round every contender in turn attaches, checks and detaches one pod.
 pub fn one_by_one(contenders: &Contenders, pods: &[Namespace], level: usize, samples: &mut Samples) {
+    rounds(&measured(contenders, level).collect::<Vec<_>>(), pods, level, samples);
+}
+
+/// Those that are compared by a small difference: more rounds, for which the others need not wait.
+pub fn closer(contenders: &Contenders, pods: &[Namespace], level: usize, samples: &mut Samples) {
+    for pair in [[CHAIN, DELEGATE], [ALONE, SILENT]] {
+        let meant: Vec<_> = contenders.all.iter().filter(|one| pair.contains(&one.name)).collect();
+        for _ in 0..CLOSER {
+            rounds(&meant, pods, level, samples);
+        }
+    }
+}
+
+fn rounds(contenders: &[&Contender], pods: &[Namespace], level: usize, samples: &mut Samples) {
     for round in 0..ROUNDS {
         let pod = &pods[round % pods.len()];
-        for contender in measured(contenders, level) {
+        for contender in contenders {
             let number = u16::try_from(round).expect("few rounds");
             contender.node().inside(|| {
                 let mut previous = None;

@@ -30,7 +30,6 @@ impl Report {
     pub fn new(samples: &Samples, ready: &[f64], (attachments, kib): (usize, u64)) -> Self {
         let p50 = |contender, verb, level| seconds(samples.one(contender, verb, level, 1).percentile(50));
         let whole = |contender, verb| seconds(samples.one(contender, verb, 1, 32).burst());
-        let all = |contender, verb| seconds(samples.all(contender, verb).percentile(50));
         let ratio = |text: &str, most, found| Budget { text: text.to_owned(), most, found, unit: "×" };
         let masquerade = "bridge, masquerade";
         let portmap = "bridge, masquerade, portmap";
@@ -67,7 +66,7 @@ impl Report {
             ratio(
                 "ADD p50 with the journal against one without",
                 1.03,
-                all(ALONE, "ADD") / all(SILENT, "ADD"),
+                p50(ALONE, "ADD", 1) / p50(SILENT, "ADD", 1),
             ),
             ratio("DEL p50 with 900 pods against none", 1.3, p50(OWN, "DEL", 900) / p50(ALONE, "DEL", 900)),
             Budget {
@@ -125,13 +124,6 @@ impl fmt::Display for Report {
 }
 
 impl Samples {
-    /// One kind of call, one by one, at all levels.
-    pub fn all(&self, contender: &'static str, verb: &'static str) -> Series {
-        let meant = |what: &&What| what.contender == contender && what.verb == verb && what.width == 1;
-        let calls = self.0.keys().filter(meant).flat_map(|what| self.0[what].calls.clone()).collect();
-        Series { calls, ..Series::default() }
-    }
-
     /// The series of one kind of call.
     pub fn one(&self, contender: &'static str, verb: &'static str, level: usize, width: usize) -> &Series {
         self.0.get(&What { level, width, verb, contender }).expect("it was measured")
