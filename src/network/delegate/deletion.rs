@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::attachment::{Attachment, Store, StoreError};
+use crate::attachment::{Attachment, Store};
 use crate::cni::ConfList;
 
 use super::super::Error;
@@ -47,7 +47,7 @@ impl Deletion {
         crate::step!("delegate.del", Error::Injected("delegate.del"));
         let failures = chain.del(subject, &delegated.result);
         Error::collect(failures.into_iter().map(Error::Delegate).collect()).map_or(Ok(()), Err)?;
-        crate::step!("delegate.forget", Error::State(StoreError::injected()));
+        crate::step!("delegate.forget", Error::State(crate::attachment::StoreError::injected()));
         // Not synced: a record that comes back with the power has its DEL once more.
         Ok(self.store.remove(&record.key)?)
     }
