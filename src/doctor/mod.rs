@@ -6,6 +6,7 @@
 mod conf;
 mod firewall;
 mod kernel;
+mod modules;
 mod routes;
 mod runtime;
 mod scene;
@@ -72,6 +73,8 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("forwarding", "on", kernel::forwarding),
     ("bridge", "as it should be", kernel::bridge),
     ("udev", "keeps off hostcni's links", kernel::udev),
+    ("kernel", "has what the networks take", modules::check),
+    ("clock", "not behind the attachments", server::clock),
     ("limits", "far away", kernel::limits),
     ("disk", "room for what has to be written down", kernel::disk),
     ("routes", "no subnet is somebody else's", routes::check),

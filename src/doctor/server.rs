@@ -1,6 +1,7 @@
 //! What the server says of itself.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Findings;
 use super::scene::{Scene, files};
@@ -68,6 +69,20 @@ pub fn deletions(scene: &Scene, found: &mut Findings) {
         found.warning(
             reason,
             format!("it is tried again; journalctl CNI_CONTAINERID={}", attachment.container_id),
+        );
+    }
+}
+
+/// No attachment is from the future: what was written down, and what GC was not told of, is judged by its time.
+pub fn clock(scene: &Scene, found: &mut Findings) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros());
+    let ahead = scene.attachments.iter().filter(|it| u128::from(it.created) > now + 1_000_000).count();
+    if ahead > 0 {
+        let reason = format!("{ahead} attachments were added later than now: the clock was set back");
+        found.warning(
+            reason,
+            "set the clock (chronyc makestep; timedatectl); until then a DEL that is written down may count as older \
+             than its ADD: look at hostcni attachments",
         );
     }
 }
