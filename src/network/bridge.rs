@@ -226,6 +226,7 @@ impl Driver for Bridge {
             mtu: self.mtu.get(),
             ranges: table.pool.usage(),
             attachments: table.len(),
+            deleting: table.iter().filter(|it| it.state == State::Deleting).count(),
             unable,
         }
     }

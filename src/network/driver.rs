@@ -164,6 +164,8 @@ pub struct Report {
     pub ranges: Vec<RangeUsage>,
     /// How many attachments.
     pub attachments: usize,
+    /// How many of them are being deleted; what cannot be taken down yet stays so, and is tried again.
+    pub deleting: usize,
     /// Why no further pod can be added, if so.
     pub unable: Option<String>,
 }

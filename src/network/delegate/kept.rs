@@ -99,6 +99,12 @@ impl Kept {
         self.table.borrow().keys().filter(|key| key.network == *network).count()
     }
 
+    /// How many of them are being deleted.
+    pub fn deleting(&self, network: &NetworkName) -> usize {
+        let table = self.table.borrow();
+        table.values().filter(|it| it.key.network == *network && it.state == State::Deleting).count()
+    }
+
     /// How many deletions have failed and are tried again.
     pub fn failing(&self, network: &NetworkName) -> usize {
         let tries = self.tries.borrow();

@@ -351,6 +351,7 @@ impl Driver for Delegate {
             mtu: 0,
             ranges: Vec::new(),
             attachments: self.kept.count(&self.name),
+            deleting: self.kept.deleting(&self.name),
             unable: None,
         }
     }

@@ -34,6 +34,7 @@ pub(super) struct Facts {
     spooled: Gauge,
     entries_lost: Counter,
     attachments: Family<OfNetwork, Gauge>,
+    deleting: Family<OfNetwork, Gauge>,
     able: Family<OfNetwork, Gauge>,
     used: Family<OfRange, Float>,
     free: Family<OfRange, Float>,
@@ -48,6 +49,8 @@ impl Facts {
         let help = "Entries that the journal did not take as fast as they came";
         registry.register("journal_entries_lost", help, facts.entries_lost.clone());
         registry.register("attachments", "Attachments", facts.attachments.clone());
+        let help = "Attachments that are being deleted or could not be yet";
+        registry.register("attachments_deleting", help, facts.deleting.clone());
         let help = "Whether STATUS would answer without an error of the server's own";
         registry.register("network_able", help, facts.able.clone());
         registry.register("leases_used", "Addresses that are leased", facts.used.clone());
@@ -68,6 +71,7 @@ impl Facts {
             let of = OfNetwork { network: name.to_string() };
             self.able.get_or_create(&of).set(i64::from(able));
             self.attachments.get_or_create(&of).set(count(report.attachments));
+            self.deleting.get_or_create(&of).set(count(report.deleting));
             for range in &report.ranges {
                 let of = OfRange { network: name.to_string(), subnet: range.subnet.to_string() };
                 self.used.get_or_create(&of).set(float(range.used));
@@ -84,6 +88,7 @@ impl Facts {
         let network = || "net".to_owned();
         self.able.get_or_create(&OfNetwork { network: network() }).set(1);
         self.attachments.get_or_create(&OfNetwork { network: network() }).set(2);
+        self.deleting.get_or_create(&OfNetwork { network: network() }).set(0);
         let of = OfRange { network: network(), subnet: "10.128.0.0/23".to_owned() };
         self.used.get_or_create(&of).set(float(2));
         self.free.get_or_create(&of).set(float(507));
