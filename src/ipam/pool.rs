@@ -180,7 +180,8 @@ impl Pool {
         if self.leases.contains_key(owner) {
             return Err(AllocateError::Holds(owner.clone()));
         }
-        let wanted = self.wanted(requested)?;
+        let set_of = |address| self.set_of(address).ok_or(AllocateError::NotUsable(address));
+        let wanted = self.wanted(requested, self.sets.len(), set_of)?;
         // Nothing below fails: each set without a wanted address has a free one.
         for (number, set) in self.sets.iter().enumerate() {
             if wanted[number].is_none() && set.is_full() {
@@ -204,11 +205,16 @@ impl Pool {
         Ok(leases)
     }
 
-    /// The requested address of each set.
-    fn wanted(&self, requested: &[IpAddr]) -> Result<Vec<Option<IpAddr>>, AllocateError> {
-        let mut wanted = vec![None; self.sets.len()];
+    /// The requested address of each of so many sets; `set_of` says which set an address is from.
+    fn wanted(
+        &self,
+        requested: &[IpAddr],
+        sets: usize,
+        set_of: impl Fn(IpAddr) -> Result<usize, AllocateError>,
+    ) -> Result<Vec<Option<IpAddr>>, AllocateError> {
+        let mut wanted = vec![None; sets];
         for &address in requested {
-            let set = self.set_of(address).ok_or(AllocateError::NotUsable(address))?;
+            let set = set_of(address)?;
             if let Some(owner) = self.owner(address) {
                 return Err(AllocateError::Taken { address, owner: owner.clone() });
             }

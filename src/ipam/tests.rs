@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::*;
 use crate::cni::AttachmentKey;
 
-fn key(number: usize) -> AttachmentKey {
+pub(in crate::ipam) fn key(number: usize) -> AttachmentKey {
     AttachmentKey {
         network: "net".parse().unwrap(),
         container_id: format!("c{number}").parse().unwrap(),
@@ -16,11 +16,11 @@ fn key(number: usize) -> AttachmentKey {
     }
 }
 
-fn net(text: &str) -> IpNet {
+pub(in crate::ipam) fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-fn ip(text: &str) -> IpAddr {
+pub(in crate::ipam) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 

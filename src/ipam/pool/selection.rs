@@ -157,7 +157,11 @@ impl Pool {
         if self.leases.contains_key(owner) {
             return Err(AllocateError::Holds(owner.clone()));
         }
-        let wanted = self.wanted_from(requested, selection)?;
+        let set_of = |address| {
+            let set = selection.0.iter().position(|chosen| chosen.contains(address));
+            set.ok_or(AllocateError::NotSelected(address))
+        };
+        let wanted = self.wanted(requested, selection.0.len(), set_of)?;
         let address = |(chosen, wanted): (&Chosen, Option<IpAddr>)| {
             let free = || chosen.places.iter().find_map(|place| self.free_at(place));
             wanted.or_else(free).ok_or_else(|| AllocateError::SelectionExhausted(chosen.text.clone()))
@@ -167,27 +171,6 @@ impl Pool {
         let leases: Vec<Lease> = addresses.into_iter().map(|address| self.hold(&owner, address)).collect();
         self.leases.insert(owner, leases.clone());
         Ok(leases)
-    }
-
-    /// The requested address of each requested set.
-    fn wanted_from(
-        &self,
-        requested: &[IpAddr],
-        selection: &Selection,
-    ) -> Result<Vec<Option<IpAddr>>, AllocateError> {
-        let mut wanted: Vec<Option<IpAddr>> = vec![None; selection.0.len()];
-        for &address in requested {
-            let set = selection.0.iter().position(|chosen| chosen.contains(address));
-            let set = set.ok_or(AllocateError::NotSelected(address))?;
-            if let Some(owner) = self.owner(address) {
-                return Err(AllocateError::Taken { address, owner: owner.clone() });
-            }
-            match wanted[set].replace(address) {
-                Some(other) if other != address => return Err(AllocateError::SameSet(other, address)),
-                _ => {}
-            }
-        }
-        Ok(wanted)
     }
 
     fn free_at(&self, place: &Place) -> Option<IpAddr> {

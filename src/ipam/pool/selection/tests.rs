@@ -1,23 +1,6 @@
-use ipnet::IpNet;
-
 use super::*;
+use crate::ipam::tests::{ip, key, net};
 use crate::ipam::{Range, RangeSet};
-
-fn key(number: usize) -> AttachmentKey {
-    AttachmentKey {
-        network: "net".parse().unwrap(),
-        container_id: format!("c{number}").parse().unwrap(),
-        ifname: "eth0".parse().unwrap(),
-    }
-}
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-fn net(text: &str) -> IpNet {
-    text.parse().unwrap()
-}
 
 /// `10.0.0.0/24`, `10.0.0.0/24 10.0.0.5` and `10.0.0.0/24 10.0.0.5 10.0.0.9`.
 fn range(text: &str) -> IpRange {
