@@ -1,9 +1,9 @@
-//! What a network's pods cannot reach: from the settings to the rules, and whether those are in force.
+//! What a network's pods cannot reach: from the settings to the rules.
 
 use crate::datapath::{Block, BlockPorts, BlockTarget, PortRange};
 use crate::settings::{self, BlockSettings};
 
-use super::{Bridge, Error, ports};
+use super::ports;
 
 /// The list as the rules have it.
 pub fn of(list: &[BlockSettings]) -> Vec<Block> {
@@ -28,12 +28,4 @@ fn ranges_of(ranges: &[settings::PortRange]) -> Vec<PortRange> {
         last: range.last,
     };
     ranges.iter().map(one).collect()
-}
-
-impl Bridge {
-    /// The block list, when somebody took or changed the rules that enforce it, in words.
-    pub(super) async fn missing_block(&self) -> Result<Vec<String>, Error> {
-        let enforced = self.settings.block.is_empty() || self.kernel.table_intact().await?;
-        Ok(if enforced { Vec::new() } else { vec!["the block list as configured".to_owned()] })
-    }
 }

@@ -203,9 +203,11 @@ impl Bridge {
             .cloned()
             .ok_or_else(|| Error::UnknownAttachment(request.key.to_string()))?;
         let mut found = self.differences(&attachment, request.netns).await?;
-        found.extend(against_rules(&self.missing_block().await?));
         // Not in `differences`: an ADD again does not make a pod's link anew for what a repair is under way for.
         if !self.kernel.table_intact().await? {
+            if !self.settings.block.is_empty() {
+                found.extend(against_rules(&["the block list as configured".to_owned()]));
+            }
             let what =
                 "a table of hostcni's was changed by somebody else: masquerading and host ports may be gone";
             found.push(Difference(format!("{what} (it is loaded again)")));
