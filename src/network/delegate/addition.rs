@@ -54,13 +54,7 @@ fn call_add(
 ) -> Result<(), Error> {
     let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
     let runtime = runtime_of(delegated);
-    let subject = Subject {
-        key: &record.key,
-        pod: record.pod.as_ref(),
-        netns: Some(netns),
-        args: &delegated.args,
-        runtime: &runtime,
-    };
+    let subject = Subject::of(record, delegated, Some(netns), &runtime);
     crate::step!("delegate.add", Error::Injected("delegate.add"));
     Ok(chain.add(subject, until, || !caller.is_cancelled(), last)?)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::attachment::{Attachment, Delegated};
 use crate::cni::{AttachmentKey, ChainPlugin, CniVersion, Command, ConfList, PodIdentity, ValidAttachment};
 
 use super::super::steps::Steps;
@@ -35,6 +36,18 @@ pub(super) struct Subject<'a> {
     pub(super) netns: Option<&'a Path>,
     pub(super) args: &'a str,
     pub(super) runtime: &'a Map<String, Value>,
+}
+
+impl<'a> Subject<'a> {
+    /// The attachment on record, with the path of its namespace while that is there.
+    pub(super) fn of(
+        record: &'a Attachment,
+        delegated: &'a Delegated,
+        netns: Option<&'a Path>,
+        runtime: &'a Map<String, Value>,
+    ) -> Self {
+        Self { key: &record.key, pod: record.pod.as_ref(), netns, args: &delegated.args, runtime }
+    }
 }
 
 impl Chain {

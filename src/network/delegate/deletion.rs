@@ -37,13 +37,7 @@ impl Deletion {
         let (directories, timeout) = (delegated.plugin_dirs.clone(), delegated.timeout());
         let chain = Chain { list, version, directories, timeout, tell: self.tell };
         let runtime = runtime_of(delegated);
-        let subject = Subject {
-            key: &record.key,
-            pod: record.pod.as_ref(),
-            netns: self.netns.as_deref(),
-            args: &delegated.args,
-            runtime: &runtime,
-        };
+        let subject = Subject::of(&record, delegated, self.netns.as_deref(), &runtime);
         crate::step!("delegate.del", Error::Injected("delegate.del"));
         let failures = chain.del(subject, &delegated.result);
         Error::collect(failures.into_iter().map(Error::Delegate).collect()).map_or(Ok(()), Err)?;

@@ -179,13 +179,7 @@ impl Delegate {
         let checked = aside(move || {
             let Some(delegated) = record.delegated.as_deref() else { return Ok(()) };
             let runtime = kept::runtime_of(delegated);
-            let subject = Subject {
-                key: &record.key,
-                pod: record.pod.as_ref(),
-                netns: Some(&netns),
-                args: &delegated.args,
-                runtime: &runtime,
-            };
+            let subject = Subject::of(&record, delegated, Some(&netns), &runtime);
             chain.check(subject, &delegated.result, bound)
         });
         Ok(checked.await??)
