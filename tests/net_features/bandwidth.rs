@@ -7,18 +7,14 @@ use serde_json::{Value, json};
 use crate::support::cni::{Answer, Call};
 use crate::support::namespace::Namespace;
 use crate::support::observe::{Here, Place, ip, links};
-use crate::support::server::{HOSTCNI, Server};
+use crate::support::server::Server;
 use crate::support::wait::until;
 
 const MBIT: f64 = 1e6;
 
-/// A call with limits in its runtimeConfig, as a runtime passes them.
+/// A call with limits.
 fn call(server: &Server, command: &str, name: &str, pod: &Namespace, limits: &Value) -> Call {
-    let mut config = server.config.clone();
-    config["runtimeConfig"]["bandwidth"] = limits.clone();
-    Call::new(command, name, &config.to_string())
-        .through(HOSTCNI)
-        .with("CNI_NETNS", &pod.path().display().to_string())
+    server.call_with(command, name, pod, ("bandwidth", limits))
 }
 
 fn add(server: &Server, name: &str, pod: &Namespace, limits: &Value) -> Answer {

@@ -7,13 +7,9 @@ use crate::support::namespace::Namespace;
 use crate::support::observe::{Here, Place, addresses, ip};
 use crate::support::server::{HOSTCNI, Server};
 
-/// A call with ranges in its runtimeConfig, as a runtime passes them.
+/// A call with ranges.
 fn call(server: &Server, command: &str, name: &str, pod: &Namespace, ranges: &Value) -> Call {
-    let mut config = server.config.clone();
-    config["runtimeConfig"]["ipRanges"] = ranges.clone();
-    Call::new(command, name, &config.to_string())
-        .through(HOSTCNI)
-        .with("CNI_NETNS", &pod.path().display().to_string())
+    server.call_with(command, name, pod, ("ipRanges", ranges))
 }
 
 fn add(server: &Server, name: &str, pod: &Namespace, ranges: &Value) -> Answer {

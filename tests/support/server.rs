@@ -119,6 +119,21 @@ impl Server {
         Call::new(command, container, &self.config.to_string()).through(HOSTCNI).with("CNI_NETNS", netns)
     }
 
+    /// A call for a pod with a capability's argument in its runtimeConfig, as a runtime passes it.
+    pub fn call_with(
+        &self,
+        command: &str,
+        container: &str,
+        pod: &Namespace,
+        (capability, value): (&str, &Value),
+    ) -> Call {
+        let mut config = self.config.clone();
+        config["runtimeConfig"][capability] = value.clone();
+        Call::new(command, container, &config.to_string())
+            .through(HOSTCNI)
+            .with("CNI_NETNS", &pod.path().display().to_string())
+    }
+
     /// ADD for `eth0`.
     pub fn add(&self, container: &str, pod: &Namespace) -> Answer {
         self.call("ADD", container, &pod.path().display().to_string()).send(&Here)
