@@ -17,7 +17,8 @@ mod time;
 
 pub use delegated::Delegated;
 pub use names::{
-    host_link_alias, host_link_name, host_link_of_shaper, is_short_alias_of, parse_alias, shaper_name,
+    host_link_alias, host_link_name, host_link_of_shaper, is_link_name, is_short_alias_of, parse_alias,
+    shaper_name,
 };
 pub use record::{Attachment, NetnsId, State};
 pub use spool::{LoadedSpool, MAX_ENTRIES, MAX_ENTRY, Spool, SpoolError, SpooledDel};

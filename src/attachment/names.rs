@@ -58,6 +58,11 @@ pub fn host_link_of_shaper(name: &str) -> Option<String> {
     name.strip_prefix("hi").filter(|digits| digits.len() == 13).map(|digits| format!("hc{digits}"))
 }
 
+/// Whether a link of that name may be the node's end of an attachment's link, or its ifb.
+pub fn is_link_name(name: &str) -> bool {
+    name.len() == 15 && (name.starts_with("hc") || name.starts_with("hi"))
+}
+
 /// The alias of that link, at most 255 bytes: `hostcni:network/container/interface address/length …`.
 ///
 /// A key too long for it leaves hashes only, [`is_short_alias_of`]: such a link is found by its name.

@@ -11,9 +11,9 @@ use super::monitor::Monitor;
 use super::reaper::Delete;
 use super::worker::{Observer, Sender, Thread, ask, queue};
 use super::{
-    AttachError, BridgeReport, BridgeSpec, Change, Element, ElementBatch, KernelError, Link, Loopback6,
-    PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, Shaped, Shaping, TableFamily, UpdateError,
-    links, namespace_jobs, nft_jobs, reaper, sysctl,
+    AttachError, BridgeReport, BridgeSpec, Change, Element, ElementBatch, Interest, KernelError, Link,
+    Loopback6, PodLink, PodLinkSpec, PodView, PortMap, Refusal, RefusalKind, Shaped, Shaping, TableFamily,
+    UpdateError, links, namespace_jobs, nft_jobs, reaper, sysctl,
 };
 
 /// The handle: cheap to clone, usable from any task. The threads end when the last one is dropped.
@@ -178,11 +178,11 @@ impl Kernel {
         .await?
     }
 
-    /// Everything that changes from now on in the node's links and addresses, and in our nftables tables by
-    /// others. The receiver must be read:
-    /// what is not read is kept.
-    pub fn watch(&self) -> Result<channel::UnboundedReceiver<Change>, KernelError> {
-        Ok(self.inner.monitor.watch())
+    /// What changes from now on in the node's links of interest, and in our nftables tables by others. The receiver
+    /// must be read: what is not read is kept.
+    pub fn watch(&self, interest: Interest) -> Result<channel::UnboundedReceiver<Change>, KernelError> {
+        let watch = self.inner.monitor.watch(interest);
+        watch.map_err(|error| KernelError::from_io(&error, "listen to", "the kernel's changes"))
     }
 
     /// Name and MTU in bytes of the link that the default route leaves by, IPv4's or else IPv6's; none

@@ -56,6 +56,7 @@ pub use kernel::Kernel;
 pub use ruleset::{AntiSpoofing, DEFAULT_MARK, Loopback6, NetworkRules, Ruleset};
 pub use shaping::{Bucket, Limit, Shaped, Shaping};
 pub use types::{
-    AttachError, BridgeReport, BridgeSpec, Change, Link, LinkView, PodLink, PodLinkSpec, PodRoute, PodView,
+    AttachError, BridgeReport, BridgeSpec, Change, Interest, Link, LinkView, PodLink, PodLinkSpec, PodRoute,
+    PodView,
 };
 pub use worker::{Observer, Spent, Thread};

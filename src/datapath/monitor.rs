@@ -8,20 +8,20 @@ use std::time::Duration;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::net::if_::if_indextoname;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::mpsc;
 
 use super::nft::{self, TableEvent};
 use super::socket::{BUFFER, Messages, receive};
-use super::{Change, KernelError, parse, worker};
+use super::{Change, Interest, KernelError, parse, worker};
 
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_IFADDR: u32 = 5;
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
-const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 
 /// Room for the events of some thousand links; the kernel charges it only while it is in use.
@@ -30,38 +30,65 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 /// A failure that does not go away must not spin.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
 
-type Watchers = Arc<Mutex<Vec<mpsc::UnboundedSender<Change>>>>;
+type Watchers = Arc<Mutex<Vec<Watcher>>>;
+
+struct Watcher {
+    interest: Interest,
+    sender: mpsc::UnboundedSender<Change>,
+}
+
+impl Watcher {
+    /// Most of what happens on a node is others': a thread that is woken for it disturbs those who do it.
+    fn wants(&self, change: &Change) -> bool {
+        let Interest { links, ends } = &self.interest;
+        match change {
+            Change::LinkChanged { name, .. } => links.contains(name),
+            Change::LinkRemoved { name, .. } => links.contains(name) || ends.is_some_and(|of| of(name)),
+            // Of a link that is gone, too, its end is told.
+            Change::AddressRemoved { index, .. } => {
+                let name = if links.is_empty() { None } else { if_indextoname(*index).ok() };
+                name.is_some_and(|name| links.iter().any(|link| name.as_bytes() == link.as_bytes()))
+            }
+            Change::Rules | Change::Resync => true,
+        }
+    }
+}
 
 /// The running monitor.
 pub(super) struct Monitor {
     watchers: Watchers,
+    links: Arc<Socket>,
     // Closing it ends the thread.
     _stop: OwnedFd,
 }
 
 impl Monitor {
-    /// Starts listening: nothing that happens after this returns is missed. `touched` is set when somebody
-    /// else changes a table of ours.
+    /// Starts listening to what happens to nftables. `touched` is set when somebody else changes a table of ours.
     pub(super) fn start(touched: Arc<AtomicBool>) -> Result<Self, KernelError> {
         let fail = |error: std::io::Error| KernelError::from_io(&error, "listen to", "the kernel's changes");
-        let socket = subscribe(RECEIVE_BUFFER).map_err(fail)?;
+        let socket = Arc::new(open(RECEIVE_BUFFER).map_err(fail)?);
         let tables = nft::Monitor::open()?;
         let (stopped, stop) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| fail(errno.into()))?;
         let watchers = Watchers::default();
-        let told = Arc::clone(&watchers);
+        let (told, links) = (Arc::clone(&watchers), Arc::clone(&socket));
         worker::spawn("hc-monitor", move || listen(&socket, tables, &stopped, &told, &touched))?;
-        Ok(Self { watchers, _stop: stop })
+        Ok(Self { watchers, links, _stop: stop })
     }
 
-    /// A new watcher.
-    pub(super) fn watch(&self) -> mpsc::UnboundedReceiver<Change> {
+    /// A new watcher: it misses nothing of its interest that happens after this returns. The kernel tells of links only
+    /// once somebody wants to know.
+    pub(super) fn watch(&self, interest: Interest) -> std::io::Result<mpsc::UnboundedReceiver<Change>> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        receiver
+        let links = !interest.links.is_empty() || interest.ends.is_some();
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(Watcher { interest, sender });
+        if links {
+            subscribe(&self.links)?;
+        }
+        Ok(receiver)
     }
 }
 
-fn subscribe(buffer: usize) -> std::io::Result<Socket> {
+fn open(buffer: usize) -> std::io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind(&SocketAddr::new(0, 0))?;
     // Beyond the node's limit where that is allowed; without it there are only more Resyncs.
@@ -69,10 +96,12 @@ fn subscribe(buffer: usize) -> std::io::Result<Socket> {
         setsockopt(&socket, sockopt::RcvBuf, &buffer)?;
     }
     socket.set_non_blocking(true)?;
-    for group in [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR] {
-        socket.add_membership(group)?;
-    }
     Ok(socket)
+}
+
+fn subscribe(socket: &Socket) -> std::io::Result<()> {
+    let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
+    groups.into_iter().try_for_each(|group| socket.add_membership(group))
 }
 
 fn listen(
@@ -133,7 +162,13 @@ fn rules_change(event: TableEvent, touched: &AtomicBool) -> Change {
 fn tell(watchers: &Watchers, changes: impl Iterator<Item = Change>) {
     let mut watchers = watchers.lock().unwrap_or_else(PoisonError::into_inner);
     for change in changes {
-        watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        watchers.retain(|watcher| {
+            if watcher.wants(&change) {
+                watcher.sender.send(change.clone()).is_ok()
+            } else {
+                !watcher.sender.is_closed()
+            }
+        });
     }
 }
 
@@ -146,9 +181,6 @@ fn changes(datagram: &[u8]) -> impl Iterator<Item = Change> {
         }),
         RTM_DELLINK => {
             link(message.body).map(|link| Change::LinkRemoved { index: link.index, name: link.name })
-        }
-        RTM_NEWADDR => {
-            parse::address(message.body).map(|(index, address)| Change::Address { index, address })
         }
         RTM_DELADDR => {
             parse::address(message.body).map(|(index, address)| Change::AddressRemoved { index, address })
@@ -189,13 +221,14 @@ mod tests {
     fn events_that_did_not_fit_are_told_as_a_resync() {
         let told = std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let socket = subscribe(1).unwrap();
+            let socket = open(1).unwrap();
+            subscribe(&socket).unwrap();
             let mut requests = super::super::socket::Socket::open().unwrap();
             for number in 0..50 {
                 requests.one(super::super::message::create_bridge(&format!("b{number}"), [2; 6])).unwrap();
             }
             let (sender, mut receiver) = mpsc::unbounded_channel();
-            let watchers = Watchers::new(Mutex::new(vec![sender]));
+            let watchers = Watchers::new(Mutex::new(vec![Watcher { interest: Interest::default(), sender }]));
             let mut buffer = vec![0; BUFFER];
             (0..100).for_each(|_| hear_links(&socket, &mut buffer, &watchers));
             std::iter::from_fn(|| receiver.try_recv().ok()).collect::<Vec<_>>()
@@ -208,7 +241,7 @@ mod tests {
     #[test]
     fn the_thread_ends_with_the_monitor_and_a_deaf_watcher_is_forgotten() {
         let monitor = Monitor::start(Arc::default()).unwrap();
-        drop(monitor.watch());
+        drop(monitor.watch(Interest::default()).unwrap());
         tell(&monitor.watchers, std::iter::once(Change::Resync));
         assert!(monitor.watchers.lock().unwrap().is_empty());
         let watchers = Arc::clone(&monitor.watchers);

@@ -164,6 +164,15 @@ pub struct PodView {
     pub lo_up: bool,
 }
 
+/// Which links a watcher is told of; of our nftables tables it always is.
+#[derive(Debug, Clone, Default)]
+pub struct Interest {
+    /// All that happens to these, and that one of their addresses goes.
+    pub links: Vec<String>,
+    /// The end of every link whose name this holds for.
+    pub ends: Option<fn(&str) -> bool>,
+}
+
 /// Something in the kernel changed, by whomever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -182,13 +191,6 @@ pub enum Change {
         index: u32,
         /// Name it had.
         name: String,
-    },
-    /// A link has an address, new or changed.
-    Address {
-        /// The link.
-        index: u32,
-        /// The address.
-        address: IpNet,
     },
     /// A link lost an address.
     AddressRemoved {

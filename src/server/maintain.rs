@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::attachment::{Attachment, SpooledDel};
-use crate::datapath::Change;
+use crate::attachment::{self, Attachment, SpooledDel};
+use crate::datapath::{Change, Interest};
 use crate::network::Fate;
+use crate::settings::{DriverSettings, NetworkSettings, Settings};
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
 
 use super::Phase;
@@ -24,18 +25,27 @@ const RETRY: Duration = Duration::from_secs(5);
 /// How often what no event tells of is looked at.
 const TEND: Duration = Duration::from_secs(30);
 
+/// What is to be told of the kernel: nothing of links where other plugins make them all.
+pub fn interest(settings: &Settings) -> Interest {
+    let links = bridges(settings);
+    let ends = (!links.is_empty()).then_some(attachment::is_link_name as fn(&str) -> bool);
+    Interest { links, ends }
+}
+
+fn bridges(settings: &Settings) -> Vec<String> {
+    let bridge = |network: &NetworkSettings| match &network.driver {
+        DriverSettings::Bridge(bridge) => Some(bridge.bridge.clone()),
+        DriverSettings::Delegate(_) => None,
+    };
+    settings.networks.iter().filter_map(bridge).collect()
+}
+
 /// Follows the kernel until the server stops.
 pub async fn run(node: Rc<Node>, mut changes: UnboundedReceiver<Change>) {
     if !node.readiness.ready_within(Duration::MAX).await {
         return;
     }
-    let bridges: Vec<String> = node
-        .networks
-        .reports()
-        .into_iter()
-        .map(|(_, report)| report.bridge)
-        .filter(|name| !name.is_empty())
-        .collect();
+    let bridges = bridges(&node.settings());
     let (mut retry, mut tend) = (tokio::time::interval(RETRY), tokio::time::interval(TEND));
     let mut repair_at = None;
     loop {
@@ -77,7 +87,6 @@ fn concerns_node(change: &Change, bridges: &[String]) -> bool {
     match change {
         Change::LinkRemoved { name, .. } | Change::LinkChanged { name, .. } => bridges.contains(name),
         Change::AddressRemoved { .. } | Change::Rules | Change::Resync => true,
-        Change::Address { .. } => false,
     }
 }
 

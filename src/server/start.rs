@@ -110,7 +110,7 @@ async fn run(
     let metrics = Metrics::default();
     let kernel =
         Kernel::observed(settings.workers, &metrics.threads.observer()).map_err(ServeError::at("kernel"))?;
-    let changes = kernel.watch().map_err(ServeError::at("kernel"))?;
+    let changes = kernel.watch(maintain::interest(&settings)).map_err(ServeError::at("kernel"))?;
     let store = Store::open(&settings.paths.state_dir).map_err(ServeError::at("state"))?;
     let loaded = store.load_all().map_err(ServeError::at("state"))?;
     for (path, why) in &loaded.set_aside {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use hostcni::datapath::{
-    Change, ElementBatch, NetworkRules, PortMap, Protocol, Ruleset, TableFamily, conntrack::Stale,
+    Change, ElementBatch, Interest, NetworkRules, PortMap, Protocol, Ruleset, TableFamily, conntrack::Stale,
 };
 
 use crate::support::{BRIDGE, Node, ip, on_a_node};
@@ -72,7 +72,7 @@ fn what_others_do_to_the_table_is_told_and_what_we_do_is_not() {
     on_a_node(|node| {
         let intact = || node.run(node.kernel.table_intact()).unwrap();
         assert!(!intact());
-        let mut watch = node.kernel.watch().unwrap();
+        let mut watch = node.kernel.watch(Interest { links: vec!["last".to_owned()], ends: None }).unwrap();
         apply(node);
         let mut batch = ElementBatch::new();
         batch.add(port_map("10.128.0.7").element().unwrap());

@@ -114,6 +114,7 @@ proptest! {
         let name = host_link_name(&key);
         prop_assert_eq!(name.len(), 15);
         prop_assert!(name.starts_with("hc"));
+        prop_assert!(is_link_name(&name) && is_link_name(&shaper_name(&name)));
         prop_assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
         let alias = host_link_alias(&key, &[]);
         prop_assert!(alias.len() <= 255);
