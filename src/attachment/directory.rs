@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
@@ -154,44 +154,6 @@ impl Directory {
             temp.path = Some(path);
         }
         outcome
-    }
-
-    /// As [`Directory::commit`]; the file and its name are on the disk afterwards.
-    pub(super) fn commit_durably(&self, temp: Temp, name: &str) -> io::Result<()> {
-        // Nothing is lost when a new name comes before its content; one sync of the file then takes both to the disk
-        // on journalling file systems, and that of the directory finds nothing left to do.
-        let is_new = fs::symlink_metadata(self.join(name)).is_err();
-        if !is_new {
-            temp.sync()?;
-        }
-        self.commit(temp, name)?;
-        if is_new {
-            sync(&self.join(name))?;
-        }
-        self.sync()
-    }
-
-    /// Adds a line to a regular file of ours; false when there is none, or it would grow beyond `limit`.
-    pub(super) fn append(&self, name: &str, line: &[u8], limit: u64) -> io::Result<bool> {
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = OpenOptions::new().append(true).custom_flags(flags.bits()).open(self.join(name));
-        // Whatever is there instead of a file, a whole write deals with.
-        let Ok(mut file) = file else { return Ok(false) };
-        let there = file.metadata()?;
-        if !there.is_file() || there.nlink() != 1 || there.len() + line.len() as u64 >= limit {
-            return Ok(false);
-        }
-        // The newline in front: what was added before it may have been cut short.
-        file.write_all(&[b"\n", line].concat())?;
-        Ok(true)
-    }
-
-    /// Makes a file's content survive a power cut; one that is not there is no error.
-    pub(super) fn sync_file(&self, name: &str) -> io::Result<()> {
-        match sync(&self.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome,
-        }
     }
 
     /// Removes the file; one that is not there is no error. A directory there is set aside.

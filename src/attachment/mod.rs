@@ -1,8 +1,9 @@
 //! Attachments on disk: the record, its states, and the DELs that wait for a server.
 //!
 //! Owns the files below `/run/hostcni/attachments` (one per attachment, tmpfs: they live as long as the kernel
-//! objects they describe) and below the spool (one per DEL that met no server, durable), their format, and the
-//! names of the kernel links that belong to attachments. Promises: a file is there whole or not at all; no
+//! objects they describe), below `/var/lib/hostcni/delegated` (for what outlives a boot, durable) and below the spool
+//! (one per DEL that met no server, durable), their format, and the names of the kernel links that belong to
+//! attachments. Promises: a file is there whole or not at all; no
 //! file, whatever is in it, stops a start: what cannot be read is set aside and reported; no record is ever
 //! taken for another attachment's. Touches no kernel object and writes no log; uses std, nix and serde only,
 //! since the plugin process uses it too.
@@ -11,6 +12,7 @@ mod delegated;
 mod directory;
 mod names;
 mod record;
+mod slots;
 mod spool;
 mod store;
 mod time;
@@ -21,6 +23,7 @@ pub use names::{
     shaper_name,
 };
 pub use record::{Attachment, NetnsId, State};
+pub use slots::Slots;
 pub use spool::{LoadedSpool, MAX_ENTRIES, MAX_ENTRY, Spool, SpoolError, SpooledDel};
 pub use store::{Loaded, Store, StoreError};
 

@@ -1,4 +1,4 @@
-//! The records of the attachments that are there, one file each: on tmpfs without fsync, or durable on a disk.
+//! The records of the attachments that are there, one file each, on tmpfs.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +11,7 @@ use super::directory::{Directory, Unreadable, words};
 use super::names::key_digits;
 
 /// No record is larger: results and port mappings come from a configuration of at most 1 MiB.
-const MAX_RECORD: u64 = 4 << 20;
+pub(super) const MAX_RECORD: u64 = 4 << 20;
 
 /// Why a record could not be written, removed, or the directory not be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,27 +31,25 @@ pub struct Loaded {
     pub set_aside: Vec<(PathBuf, String)>,
 }
 
+impl Loaded {
+    pub(super) fn sort(&mut self) {
+        self.attachments.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+    }
+}
+
 /// The directory of records. One process writes to it.
 #[derive(Debug)]
 pub struct Store {
     directory: Directory,
-    durable: bool,
 }
 
 impl Store {
     /// Makes the directory where it lacks, and removes what writes left unfinished.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        let store = Self { directory: Directory::new(dir), durable: false };
+        let store = Self { directory: Directory::new(dir) };
         store.directory.create(false).map_err(failed("make directory", dir.to_owned()))?;
         store.directory.remove_temps(|_| true);
         Ok(store)
-    }
-
-    /// A store whose records survive a power cut once they are written. The first one makes the directory.
-    pub fn durable(dir: &Path) -> Self {
-        let store = Self { directory: Directory::new(dir), durable: true };
-        store.directory.remove_temps(|_| true);
-        store
     }
 
     /// Writes the record in place of an earlier one: a reader sees the one or the other, also after a crash.
@@ -61,42 +59,16 @@ impl Store {
         crate::step!("store.put", failed(crate::failpoint::error()));
         let write = || {
             let bytes = serde_json::to_vec(attachment)?;
-            let temp = self.directory.write_temp(&bytes)?;
-            if self.durable {
-                self.directory.commit_durably(temp, &name)
-            } else {
-                self.directory.commit(temp, &name)
-            }
+            self.directory.commit(self.directory.write_temp(&bytes)?, &name)
         };
         let outcome = match write() {
             // Somebody removed the directory: that must not keep pods from starting.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory.create(self.durable).and_then(|()| write())
+                self.directory.create(false).and_then(|()| write())
             }
             outcome => outcome,
         };
         outcome.map_err(&failed)
-    }
-
-    /// Adds what has become of an attachment to its record, without waiting for the disk: after a power cut the
-    /// record may be as it was put, which is all that a DEL cannot do without.
-    pub fn amend(&self, attachment: &Attachment) -> Result<(), StoreError> {
-        let name = file_name(&attachment.key);
-        let failed = failed("write", self.directory.join(&name));
-        crate::step!("store.put", failed(crate::failpoint::error()));
-        let line = serde_json::to_vec(attachment).map_err(|error| failed(error.into()))?;
-        match self.directory.append(&name, &line, MAX_RECORD) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.put(attachment),
-            Err(error) => Err(failed(error)),
-        }
-    }
-
-    /// Makes what was added to the record survive a power cut, too; a record that is gone needs nothing.
-    pub fn sync(&self, key: &AttachmentKey) -> Result<(), StoreError> {
-        let name = file_name(key);
-        let failed = failed("write", self.directory.join(&name));
-        self.directory.sync_file(&name).map_err(failed)
     }
 
     /// Removes the record; one that is not there is no error.
@@ -121,7 +93,7 @@ impl Store {
                 Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
             }
         }
-        loaded.attachments.sort_by(|one, other| (one.created, &one.key).cmp(&(other.created, &other.key)));
+        loaded.sort();
         Ok(loaded)
     }
 
@@ -133,7 +105,7 @@ impl Store {
             return Err(Unreadable::Wrong("is not a file of hostcni's".to_owned()));
         }
         let bytes = self.directory.read(name, MAX_RECORD)?;
-        let attachment = newest(&bytes).map_err(Unreadable::Wrong)?;
+        let attachment = Attachment::parse(&bytes).map_err(Unreadable::Wrong)?;
         if name != file_name(&attachment.key).as_str() {
             return Err(Unreadable::Wrong(format!(
                 "is the record of {} under another's name",
@@ -144,17 +116,6 @@ impl Store {
     }
 }
 
-/// The last line that is a record: what was added to it a power cut may have cut short, or left as zeros.
-fn newest(bytes: &[u8]) -> Result<Attachment, String> {
-    let mut lines = bytes.rsplit(|byte| *byte == b'\n').map(|mut line| {
-        while let [rest @ .., 0] = line {
-            line = rest;
-        }
-        Attachment::parse(line)
-    });
-    lines.find_map(Result::ok).map_or_else(|| Attachment::parse(bytes), Ok)
-}
-
 #[cfg(feature = "failpoints")]
 impl StoreError {
     /// What a test asked for.
@@ -163,7 +124,7 @@ impl StoreError {
     }
 }
 
-fn failed(operation: &'static str, path: PathBuf) -> impl Fn(io::Error) -> StoreError {
+pub(super) fn failed(operation: &'static str, path: PathBuf) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError { operation, path: path.clone(), source }
 }
 

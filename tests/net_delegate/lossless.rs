@@ -1,7 +1,6 @@
 //! Nothing is lost: what was added is on disk, and goes with what added it, whatever happens in between.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -9,28 +8,13 @@ use crate::plugins::Plugins;
 use crate::support::cni::Call;
 use crate::support::namespace::Namespace;
 use crate::support::observe::Here;
-use crate::support::server::Server;
+use crate::support::server::{Server, newest};
 use crate::support::wait::until;
 
 fn record(server: &Server) -> Value {
     let files = server.delegated();
     assert_eq!(files.len(), 1, "{files:?}");
     newest(&files[0])
-}
-
-/// A record's last line is what has become of it.
-fn newest(file: &Path) -> Value {
-    let text = fs::read_to_string(file).unwrap();
-    serde_json::from_str(text.lines().last().expect("a line")).expect("a record is JSON")
-}
-
-/// As if the machine had been booted since.
-fn age(server: &Server) {
-    for file in server.delegated() {
-        let mut record = newest(&file);
-        record["delegated"]["boot"] = "of-another-boot".into();
-        fs::write(&file, record.to_string()).unwrap();
-    }
 }
 
 #[test]
@@ -199,7 +183,7 @@ fn what_an_earlier_boot_left_is_taken_down_although_nobody_asks() {
     }
     assert_eq!(plugins.addresses().len(), 20);
     server.kill();
-    age(&server);
+    server.age();
     server.start_again();
     assert_eq!((plugins.addresses().len(), plugins.held().len(), server.delegated().len()), (0, 0, 0));
     assert_eq!(plugins.variable("odd", "DEL", "CNI_NETNS"), None, "a path of another boot leads elsewhere");

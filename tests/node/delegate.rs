@@ -46,7 +46,9 @@ fn leases(node: &Node) -> Vec<String> {
 /// Records of what other plugins made.
 fn delegated(node: &Node) -> usize {
     let entries = fs::read_dir(node.path("/var/lib/hostcni/delegated")).into_iter().flatten().flatten();
-    entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).count()
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
+    // The others wait for their next use.
+    files.filter(|path| fs::read(path).is_ok_and(|bytes| bytes.first() != Some(&0))).count()
 }
 
 /// What a runtime does without hostcni: it calls the plugin of the list.

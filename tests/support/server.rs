@@ -1,7 +1,7 @@
 //! A server without systemd: in a namespace that stands for the node, with its own files.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -159,9 +159,19 @@ impl Server {
         self.files("attachments")
     }
 
-    /// The record files of what other plugins made.
+    /// The record files of what other plugins made, without those that wait for their next use.
     pub fn delegated(&self) -> Vec<PathBuf> {
-        self.files("delegated")
+        let in_use = |file: &PathBuf| fs::read(file).is_ok_and(|bytes| bytes.first() != Some(&0));
+        self.files("delegated").into_iter().filter(in_use).collect()
+    }
+
+    /// As if the machine had been booted since. A record may be plain JSON, too.
+    pub fn age(&self) {
+        for file in self.delegated() {
+            let mut record = newest(&file);
+            record["delegated"]["boot"] = "of-another-boot".into();
+            fs::write(&file, record.to_string()).expect("a file of our own");
+        }
     }
 
     /// The files of one of its directories; none where it has not been made.
@@ -213,6 +223,16 @@ impl Server {
         self.child = Self::start(&self.node, &self.directory, &self.environment);
         self.wait_ready();
     }
+}
+
+/// The last of a record's lines, which is what has become of it; what follows is of an earlier use of the file.
+pub fn newest(file: &Path) -> Value {
+    let text = fs::read(file).expect("a file of our own");
+    let text = String::from_utf8_lossy(&text);
+    let serial = text.split(' ').next().expect("a serial");
+    let lines = text.lines().take_while(|line| line.starts_with(serial));
+    let json = lines.last().and_then(|line| line.splitn(3, ' ').nth(2)).expect("serial, hash, record");
+    serde_json::from_str(json).expect("a record is JSON")
 }
 
 fn configure(directory: &tempfile::TempDir, network: &str) {

@@ -55,6 +55,29 @@ fn a_full_disk_is_an_error_that_leaves_the_old_record_and_no_rest() {
 }
 
 #[test]
+fn a_full_disk_takes_what_has_become_of_known_attachments_and_new_ones_into_free_files() {
+    with_own_mounts(|path| {
+        small_disk(path, "size=128k");
+        let slots = Slots::new(&path.join("delegated"));
+        slots.put(&full("pod")).unwrap();
+        slots.put(&full("old")).unwrap();
+        slots.remove(&key("old")).unwrap();
+        fill(path);
+        let deleting = Attachment { state: State::Deleting, ..full("pod") };
+        slots.amend(&deleting).unwrap();
+        slots.put(&full("new")).unwrap();
+        let before = names(&path.join("delegated"));
+        let error = slots.put(&full("more")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write a record to ") && error.contains("No space left"), "{error}");
+        assert_eq!(names(&path.join("delegated")), before, "no rest");
+        let loaded = Slots::new(&path.join("delegated")).load_all().unwrap();
+        let mut loaded = loaded.attachments;
+        loaded.sort_by_key(|it| it.key.clone());
+        assert_eq!(loaded, [full("new"), deleting]);
+    });
+}
+
+#[test]
 fn a_del_that_finds_the_disk_full_says_so_and_loses_no_earlier_one() {
     with_own_mounts(|path| {
         small_disk(path, "size=64k");

@@ -3,6 +3,7 @@
 mod disk;
 mod names;
 mod records;
+mod slots;
 mod spool;
 mod store;
 mod whatever;

@@ -38,47 +38,6 @@ fn what_is_put_is_loaded_and_what_is_removed_is_not() {
 }
 
 #[test]
-fn what_has_become_of_an_attachment_is_added_to_its_record() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::durable(&directory.path().join("kept"));
-    let path = directory.path().join("kept");
-    let deleting = Attachment { state: State::Deleting, ..full("pod") };
-    store.put(&Attachment::new(key("pod"))).unwrap();
-    store.amend(&full("pod")).unwrap();
-    assert_eq!(store.load_all().unwrap().attachments, [full("pod")]);
-    let put = fs::read(only(&path)).unwrap();
-    store.amend(&deleting).unwrap();
-    store.sync(&key("pod")).unwrap();
-    assert_eq!(store.load_all().unwrap().attachments, std::slice::from_ref(&deleting));
-
-    // A power cut in the middle of the line, at any byte: the record is as it was before, and can be added to.
-    let whole = fs::read(only(&path)).unwrap();
-    for length in put.len()..whole.len() {
-        let torn = [&whole[..length], &vec![0; whole.len() - length]].concat();
-        fs::write(only(&path), torn).unwrap();
-        assert_eq!(store.load_all().unwrap().attachments, [full("pod")], "{length}");
-    }
-    store.amend(&deleting).unwrap();
-    assert_eq!(store.load_all().unwrap().attachments, std::slice::from_ref(&deleting));
-
-    // Without a record, or with something else in its place, it is put.
-    store.remove(&key("pod")).unwrap();
-    store.sync(&key("pod")).unwrap();
-    store.amend(&deleting).unwrap();
-    let victim = directory.path().join("victim");
-    fs::hard_link(only(&path), &victim).unwrap();
-    store.amend(&full("pod")).unwrap();
-    assert_eq!(Attachment::parse(&fs::read(&victim).unwrap()).unwrap(), deleting);
-    assert_eq!(store.load_all().unwrap().attachments, [full("pod")]);
-    let file = only(&path);
-    fs::remove_file(&file).unwrap();
-    symlink(&victim, &file).unwrap();
-    store.amend(&full("pod")).unwrap();
-    assert_eq!(Attachment::parse(&fs::read(&victim).unwrap()).unwrap(), deleting);
-    assert_eq!(store.load_all().unwrap().attachments, [full("pod")]);
-}
-
-#[test]
 fn files_are_roots_alone() {
     let (directory, store) = store();
     store.put(&full("pod")).unwrap();

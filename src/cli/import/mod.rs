@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use super::{Exit, table};
-use crate::attachment::{Attachment, Delegated, NetnsId, State as Life, Store};
+use crate::attachment::{Attachment, Delegated, NetnsId, Slots, State as Life, Store};
 use crate::cni::AttachmentKey;
 use crate::datapath::{netns, spawn};
 use crate::ipam::{Range, RangeSet};
@@ -191,21 +191,32 @@ impl Report {
                 None => kept.push(record(network, key, &self.namespaces[*at], address)?),
             }
         }
-        let store = match network.driver {
-            DriverSettings::Bridge(_) => Store::open(&settings.paths.state_dir)?,
-            DriverSettings::Delegate(_) => Store::durable(&settings.paths.delegated_dir),
+        let noted = match network.driver {
+            DriverSettings::Bridge(_) => {
+                let store = Store::open(&settings.paths.state_dir)?;
+                note(&kept, &store.load_all()?.attachments, |record| store.put(record))?
+            }
+            DriverSettings::Delegate(_) => {
+                let slots = Slots::new(&settings.paths.delegated_dir);
+                note(&kept, &slots.load_all()?.attachments, |record| slots.put(record))?
+            }
         };
-        let known = store.load_all()?.attachments;
-        kept.retain(|record| known.iter().all(|other| other.key != record.key));
-        for record in &kept {
-            store.put(record)?;
-        }
         let stale: Vec<&Entry> =
             self.of(|state| *state == State::Stale).into_iter().map(|(it, _)| it).collect();
         let removed = host_local::remove(&self.directory, &stale)?;
-        println!("noted {} live containers, removed {removed} stale addresses", kept.len());
+        println!("noted {noted} live containers, removed {removed} stale addresses");
         Ok(())
     }
+}
+
+/// Puts those that are not known; says how many.
+fn note<E>(
+    found: &[Attachment],
+    known: &[Attachment],
+    put: impl Fn(&Attachment) -> Result<(), E>,
+) -> Result<usize, E> {
+    let unknown = found.iter().filter(|record| known.iter().all(|other| other.key != record.key));
+    unknown.map(put).try_fold(0, |noted, put| put.map(|()| noted + 1))
 }
 
 /// The address with the prefix length of its subnet; other plugins have their own ideas of it.

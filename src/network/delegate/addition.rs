@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::attachment::{Attachment, State, Store};
+use crate::attachment::{Attachment, Slots, State};
 use crate::cni::{AddResult, MacAddr};
 
 use super::super::Error;
@@ -16,7 +16,7 @@ use super::kept::runtime_of;
 /// An addition on a thread of its own: on disk, by the plugins, and what came of it on disk.
 pub(super) struct Addition {
     pub(super) chain: Chain,
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<Slots>,
     pub(super) record: Attachment,
     pub(super) netns: PathBuf,
     pub(super) until: Instant,
@@ -59,7 +59,7 @@ fn call_add(
     Ok(chain.add(subject, until, || !caller.is_cancelled(), last)?)
 }
 
-fn commit(store: &Store, record: &Attachment) -> Result<(), Error> {
+fn commit(store: &Slots, record: &Attachment) -> Result<(), Error> {
     crate::step!("delegate.commit", Error::Injected("delegate.commit"));
     Ok(store.amend(record)?)
 }

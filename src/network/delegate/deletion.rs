@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::attachment::{Attachment, Store};
+use crate::attachment::{Attachment, Slots};
 use crate::cni::ConfList;
 
 use super::super::Error;
@@ -14,7 +14,7 @@ use super::notice::Tell;
 
 /// A deletion on a thread of its own: on disk, by the plugins, and off the disk.
 pub(super) struct Deletion {
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<Slots>,
     pub(super) tell: Tell,
     pub(super) record: Attachment,
     pub(super) netns: Option<PathBuf>,

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::attachment::{self, Attachment, Delegated, Loaded, NetnsId, State, Store, StoreError};
+use crate::attachment::{self, Attachment, Delegated, Loaded, NetnsId, Slots, State, StoreError};
 use crate::cni::{AttachmentKey, NetworkName};
 use crate::datapath::netns::{self, Named};
 
@@ -29,10 +29,12 @@ const PARALLEL: usize = 16;
 /// The pauses between two tries of a deletion.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How long after an ADD its result is on the disk, should the kernel not have written it by then.
+const SYNCED_AFTER: Duration = Duration::from_secs(1);
 
 /// The attachments in memory, in step with the files.
 pub struct Kept {
-    store: Arc<Store>,
+    store: Arc<Slots>,
     netns_dir: PathBuf,
     /// The boot that this server runs in.
     pub(super) boot: String,
@@ -66,7 +68,7 @@ impl Kept {
         tell: Tell,
     ) -> Result<(Rc<Self>, Loaded), StoreError> {
         netns::forget_names(netns_dir);
-        let store = Store::durable(dir);
+        let store = Slots::new(dir);
         let mut loaded = store.load_all()?;
         let table = loaded.attachments.drain(..).map(|record| (record.key.clone(), record)).collect();
         let kept = Self {
@@ -131,15 +133,18 @@ impl Kept {
     }
 
     /// The records on disk, for a thread that may wait for it.
-    pub(super) fn store(&self) -> Arc<Store> {
+    pub(super) fn store(&self) -> Arc<Slots> {
         Arc::clone(&self.store)
     }
 
-    /// Takes what was added to the record to the disk, too, while the answer is on its way.
-    pub(super) fn sync_meanwhile(&self, key: &AttachmentKey) {
+    /// Takes what was added to the record to the disk, too, when its request is long answered.
+    pub(super) fn sync_later(&self, key: &AttachmentKey) {
         let (store, key) = (self.store(), key.clone());
-        // What cannot be synced now the kernel writes later, or the next boot does without.
-        drop(tokio::task::spawn_blocking(move || store.sync(&key)));
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SYNCED_AFTER).await;
+            // What cannot be synced now the kernel writes later, or the next boot does without.
+            drop(tokio::task::spawn_blocking(move || store.sync(&key)));
+        });
     }
 
     /// A new answer with this attachment is on its way.

@@ -140,7 +140,7 @@ impl Delegate {
         match aside(move || addition.carry_out()).await? {
             Ok((record, outcome)) => {
                 self.kept.know(record);
-                self.kept.sync_meanwhile(key);
+                self.kept.sync_later(key);
                 outcome
             }
             Err(error) => {
