@@ -142,14 +142,9 @@ impl Slots {
         let mut found: HashMap<AttachmentKey, (Place, Attachment)> = HashMap::new();
         let mut left = Vec::new();
         for name in names {
-            match self.load(&name) {
-                Ok((file, None)) => {
-                    state.next = state.next.max(file.saturating_add(1));
-                    state.free.push(file);
-                }
+            match self.load(&name, &mut state) {
+                Ok((file, None)) => state.free.push(file),
                 Ok((file, Some(Content { serial, end, record }))) => {
-                    state.next = state.next.max(file.saturating_add(1));
-                    state.serial = state.serial.max(serial);
                     let place = Place { file, serial, end };
                     // One of them was removed, and came back with a power cut.
                     let other = found.get(&record.key).map(|(place, _)| *place);
@@ -178,15 +173,20 @@ impl Slots {
         Ok(loaded)
     }
 
-    /// The number of a file and, unless it is free, what is in it.
-    fn load(&self, name: &OsStr) -> Result<(u32, Option<Content>), Unreadable> {
+    /// The number of a file and, unless it is free, what is in it. Numbers and serials go on behind those that it has.
+    fn load(&self, name: &OsStr, state: &mut State) -> Result<(u32, Option<Content>), Unreadable> {
         let file =
             file_number(name).ok_or_else(|| Unreadable::Wrong("is not a file of hostcni's".to_owned()))?;
-        let bytes = self.directory.read(name, MAX_RECORD)?;
-        if bytes[0] == 0 {
-            return Ok((file, None));
+        let mut bytes = self.directory.read(name, MAX_RECORD)?;
+        state.next = state.next.max(file.saturating_add(1));
+        let is_free = bytes[0] == 0;
+        if is_free {
+            // As every serial begins.
+            bytes[0] = b'0';
         }
-        Ok((file, Some(newest(&bytes).map_err(Unreadable::Wrong)?)))
+        state.serial = state.serial.max(last_serial(&bytes));
+        let content = if is_free { None } else { Some(newest(&bytes).map_err(Unreadable::Wrong)?) };
+        Ok((file, content))
     }
 
     /// Writes the first line over a free file, down to the disk; false when that file is no good.
@@ -303,6 +303,12 @@ fn newest(bytes: &[u8]) -> Result<Content, String> {
         }
     }
     content.ok_or_else(|| "is no attachment: its first line is not whole".to_owned())
+}
+
+/// The greatest serial of all lines, also of earlier uses: with that of a later use they would be its lines.
+fn last_serial(bytes: &[u8]) -> u64 {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    lines.filter_map(parse).map(|(serial, _)| serial).max().unwrap_or(0)
 }
 
 /// Serial and record of a line that is whole.

@@ -256,6 +256,38 @@ fn many_threads_put_amend_and_remove_each_its_own() {
     assert_eq!(loaded, expected);
 }
 
+#[test]
+fn what_a_file_held_before_a_restart_says_nothing_of_its_next_record() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod-1")).unwrap();
+    slots.amend(&deleting("pod-1")).unwrap();
+    slots.remove(&key("pod-1")).unwrap();
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    // Of one length: what was added to the one stands right behind the other.
+    next.put(&full("pod-2")).unwrap();
+    assert_eq!(found(&directory).attachments, [full("pod-2")]);
+}
+
+#[test]
+fn what_is_put_after_a_restart_is_newer_than_what_comes_back_with_a_power_cut() {
+    let (directory, slots) = slots();
+    slots.put(&full("other")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    slots.put(&full("pod")).unwrap();
+    let first = only(&below(&directory));
+    let old = fs::read(&first).unwrap();
+    slots.put(&full("other")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    slots.remove(&key("pod")).unwrap();
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    next.put(&deleting("pod")).unwrap();
+    assert_eq!(fs::read(&first).unwrap()[0], 0, "the other file was used");
+    fs::write(&first, &old).unwrap();
+    assert_eq!(found(&directory).attachments, [deleting("pod")]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
