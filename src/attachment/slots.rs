@@ -146,9 +146,10 @@ impl Slots {
                 Ok((file, None)) => state.free.push(file),
                 Ok((file, Some(Content { serial, end, record }))) => {
                     let place = Place { file, serial, end };
-                    // One of them was removed, and came back with a power cut.
+                    // One of them was removed, and came back with a power cut. Of two with one serial, nothing was
+                    // added to the one whose flush failed.
                     let other = found.get(&record.key).map(|(place, _)| *place);
-                    if other.is_none_or(|other| other.serial < serial) {
+                    if other.is_none_or(|other| (other.serial, other.end) < (serial, end)) {
                         left.extend(other);
                         found.insert(record.key.clone(), (place, record));
                     } else {

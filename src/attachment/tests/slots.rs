@@ -288,6 +288,19 @@ fn what_is_put_after_a_restart_is_newer_than_what_comes_back_with_a_power_cut() 
     assert_eq!(found(&directory).attachments, [deleting("pod")]);
 }
 
+#[test]
+fn of_two_files_of_one_use_the_one_that_was_added_to_counts() {
+    let (directory, slots) = slots();
+    slots.put(&full("other")).unwrap();
+    slots.put(&full("pod")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    // As when a flush failed, and then the removal of the file, too.
+    let [first, second] = [0, 1].map(|at| below(&directory).join(&names(&below(&directory))[at]));
+    fs::write(&first, fs::read(second).unwrap()).unwrap();
+    slots.amend(&deleting("pod")).unwrap();
+    assert_eq!(found(&directory).attachments, [deleting("pod")]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
