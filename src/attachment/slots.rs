@@ -78,12 +78,13 @@ impl Slots {
     pub fn put(&self, attachment: &Attachment) -> Result<(), StoreError> {
         let failed = failed("write a record to", self.directory.path().to_owned());
         crate::step!("store.put", failed(crate::failpoint::error()));
-        let (serial, spare) = {
+        let serial = {
             let mut state = self.state();
             state.serial += 1;
-            (state.serial, state.free.pop())
+            state.serial
         };
         let line = line(serial, attachment).map_err(&failed)?;
+        let spare = self.state().free.pop();
         let used = spare.filter(|file| self.begin(*file, &line));
         let file = used.map_or_else(|| self.new_file(&line), Ok).map_err(&failed)?;
         let place = Place { file, serial, end: line.len() as u64 };
@@ -274,7 +275,13 @@ impl Slots {
 fn line(serial: u64, attachment: &Attachment) -> io::Result<Vec<u8>> {
     let record = serde_json::to_string(attachment)?;
     let serial = format!("{serial:016x}");
-    Ok(format!("{serial} {:032x} {record}\n", check(&serial, &record)).into_bytes())
+    let line = format!("{serial} {:032x} {record}\n", check(&serial, &record));
+    // A start would set it aside.
+    if line.len() as u64 > MAX_RECORD {
+        Err(io::ErrorKind::FileTooLarge.into())
+    } else {
+        Ok(line.into_bytes())
+    }
 }
 
 fn check(serial: &str, record: &str) -> u128 {

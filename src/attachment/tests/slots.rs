@@ -301,6 +301,20 @@ fn of_two_files_of_one_use_the_one_that_was_added_to_counts() {
     assert_eq!(found(&directory).attachments, [deleting("pod")]);
 }
 
+#[test]
+fn what_no_start_could_read_is_not_written() {
+    let (directory, slots) = slots();
+    let huge = |container: &str| Attachment { netns: Some("x".repeat(4 << 20)), ..full(container) };
+    slots.put(&full("pod")).unwrap();
+    for error in [slots.put(&huge("new")), slots.put(&huge("pod")), slots.amend(&huge("pod"))] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("cannot write a record to "), "{error}");
+    }
+    assert_eq!(names(&below(&directory)).len(), 1);
+    let loaded = found(&directory);
+    assert_eq!((loaded.attachments, loaded.set_aside), (vec![full("pod")], Vec::new()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
