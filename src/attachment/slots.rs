@@ -180,7 +180,7 @@ impl Slots {
         let file =
             file_number(name).ok_or_else(|| Unreadable::Wrong("is not a file of hostcni's".to_owned()))?;
         let mut bytes = self.directory.read(name, MAX_RECORD)?;
-        state.next = state.next.max(file.saturating_add(1));
+        state.next = state.next.max(file.wrapping_add(1));
         let is_free = bytes[0] == 0;
         if is_free {
             // As every serial begins.
@@ -219,8 +219,10 @@ impl Slots {
         let (number, mut file) = loop {
             let number = {
                 let mut state = self.state();
-                state.next = state.next.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
-                state.next - 1
+                // After the last one the first that is not there.
+                let number = state.next;
+                state.next = number.wrapping_add(1);
+                number
             };
             let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let path = self.directory.join(file_name(number));

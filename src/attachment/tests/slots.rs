@@ -315,6 +315,21 @@ fn what_no_start_could_read_is_not_written() {
     assert_eq!((loaded.attachments, loaded.set_aside), (vec![full("pod")], Vec::new()));
 }
 
+#[test]
+fn the_last_of_all_numbers_keeps_nobody_from_a_file() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod")).unwrap();
+    for (number, byte) in [(u32::MAX, b'\0'), (u32::MAX - 1, b'x')] {
+        fs::write(below(&directory).join(format!("record-{number}")), [byte]).unwrap();
+    }
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    for container in ["one", "two", "three"] {
+        next.put(&Attachment { created: at(5), ..full(container) }).unwrap();
+    }
+    assert_eq!(found(&directory).attachments.len(), 4);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
