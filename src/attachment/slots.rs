@@ -193,13 +193,13 @@ impl Slots {
 
     /// Writes the first line over a free file, down to the disk; false when that file is no good.
     fn begin(&self, file: u32, line: &[u8]) -> bool {
-        let Some(opened) = self.open(file) else { return false };
-        let written = opened.write_all_at(line, 0).and_then(|()| opened.sync_data());
-        if written.is_err() {
+        let write = |file: File| file.write_all_at(line, 0).and_then(|()| file.sync_data());
+        let is_written = self.open(file).is_some_and(|file| write(file).is_ok());
+        if !is_written {
             // It is met again, at worst as an attachment whose DEL finds nothing.
             let _ = self.directory.remove(file_name(file));
         }
-        written.is_ok()
+        is_written
     }
 
     fn new_file(&self, line: &[u8]) -> io::Result<u32> {

@@ -330,6 +330,20 @@ fn the_last_of_all_numbers_keeps_nobody_from_a_file() {
     assert_eq!(found(&directory).attachments.len(), 4);
 }
 
+#[test]
+fn a_free_file_that_is_no_good_any_more_is_not_left_behind() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod")).unwrap();
+    slots.remove(&key("pod")).unwrap();
+    let file = only(&below(&directory));
+    let victim = directory.path().join("victim");
+    fs::hard_link(&file, &victim).unwrap();
+    let before = fs::read(&victim).unwrap();
+    slots.put(&full("pod")).unwrap();
+    assert_ne!(only(&below(&directory)), file);
+    assert_eq!(fs::read(&victim).unwrap(), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
