@@ -247,11 +247,9 @@ impl Slots {
 
     /// Marks the file of a record as free, for the next one.
     fn free(&self, place: Place) -> io::Result<()> {
-        let Some(file) = self.open(place.file) else { return self.directory.remove(file_name(place.file)) };
+        let file = self.open(place.file).filter(|_| place.end <= LARGE as u64);
+        let Some(file) = file else { return self.directory.remove(file_name(place.file)) };
         file.write_all_at(&[0], 0)?;
-        if place.end > LARGE as u64 {
-            return self.directory.remove(file_name(place.file));
-        }
         self.state().free.push(place.file);
         Ok(())
     }
