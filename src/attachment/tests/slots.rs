@@ -372,4 +372,35 @@ proptest! {
         slots.put(&full("pod")).unwrap();
         prop_assert_eq!(slots.load_all().unwrap().attachments, [full("pod")]);
     }
+
+    /// Whatever is done, and whenever the server starts again: what is found is what was done last.
+    #[test]
+    fn what_is_found_is_what_was_done_last(
+        steps in proptest::collection::vec((0..8_u8, 0..4_u8, proptest::sample::select(vec![0_usize, 0, 1, 3000, 20_000])), 1..40),
+    ) {
+        let (directory, mut slots) = slots();
+        let mut known = std::collections::BTreeMap::new();
+        for (what, container, length) in steps {
+            let container = format!("c{container}");
+            let state = if what % 2 == 0 { State::Ready } else { State::Deleting };
+            let record = Attachment { state, netns: Some("x".repeat(length)), ..full(&container) };
+            match what {
+                0 | 1 => slots.put(&record).unwrap(),
+                2 | 3 => slots.amend(&record).unwrap(),
+                4 | 5 => slots.remove(&record.key).unwrap(),
+                _ => {
+                    slots = Slots::new(&below(&directory));
+                    slots.load_all().unwrap();
+                    continue;
+                }
+            }
+            known.remove(&record.key);
+            if what < 4 {
+                known.insert(record.key.clone(), record);
+            }
+            let loaded = if below(&directory).exists() { found(&directory) } else { Loaded::default() };
+            prop_assert!(loaded.set_aside.is_empty());
+            prop_assert_eq!(loaded.attachments, known.values().cloned().collect::<Vec<_>>());
+        }
+    }
 }
