@@ -1,12 +1,12 @@
 //! Attachments on disk: the record, its states, and the DELs that wait for a server.
 //!
 //! Owns the files below `/run/hostcni/attachments` (one per attachment, tmpfs: they live as long as the kernel
-//! objects they describe), below `/var/lib/hostcni/delegated` (for what outlives a boot, durable) and below the spool
-//! (one per DEL that met no server, durable), their format, and the names of the kernel links that belong to
-//! attachments. Promises: a file is there whole or not at all; no
-//! file, whatever is in it, stops a start: what cannot be read is set aside and reported; no record is ever
-//! taken for another attachment's. Touches no kernel object and writes no log; uses std, nix and serde only,
-//! since the plugin process uses it too.
+//! objects they describe), below `/var/lib/hostcni/delegated` (for what outlives a boot, durable, in files that are
+//! used again) and below the spool (one per DEL that met no server, durable), their format, and the names of the
+//! kernel links that belong to attachments. Promises: a record is there whole or not at all; no file, whatever is
+//! in it, stops a start: what cannot be read is set aside and reported; no record is ever taken for another
+//! attachment's. Touches no kernel object and writes no log; uses std, nix and serde only, since the plugin
+//! process uses it too.
 
 mod delegated;
 mod directory;

@@ -78,12 +78,13 @@ impl Slots {
     pub fn put(&self, attachment: &Attachment) -> Result<(), StoreError> {
         let failed = failed("write a record to", self.directory.path().to_owned());
         crate::step!("store.put", failed(crate::failpoint::error()));
-        let (serial, spare) = {
+        let serial = {
             let mut state = self.state();
             state.serial += 1;
-            (state.serial, state.free.pop())
+            state.serial
         };
         let line = line(serial, attachment).map_err(&failed)?;
+        let spare = self.state().free.pop();
         let used = spare.filter(|file| self.begin(*file, &line));
         let file = used.map_or_else(|| self.new_file(&line), Ok).map_err(&failed)?;
         let place = Place { file, serial, end: line.len() as u64 };
@@ -142,18 +143,14 @@ impl Slots {
         let mut found: HashMap<AttachmentKey, (Place, Attachment)> = HashMap::new();
         let mut left = Vec::new();
         for name in names {
-            match self.load(&name) {
-                Ok((file, None)) => {
-                    state.next = state.next.max(file.saturating_add(1));
-                    state.free.push(file);
-                }
+            match self.load(&name, &mut state) {
+                Ok((file, None)) => state.free.push(file),
                 Ok((file, Some(Content { serial, end, record }))) => {
-                    state.next = state.next.max(file.saturating_add(1));
-                    state.serial = state.serial.max(serial);
                     let place = Place { file, serial, end };
-                    // One of them was removed, and came back with a power cut.
+                    // One of them was removed, and came back with a power cut. Of two with one serial, nothing was
+                    // added to the one whose flush failed.
                     let other = found.get(&record.key).map(|(place, _)| *place);
-                    if other.is_none_or(|other| other.serial < serial) {
+                    if other.is_none_or(|other| (other.serial, other.end) < (serial, end)) {
                         left.extend(other);
                         found.insert(record.key.clone(), (place, record));
                     } else {
@@ -178,26 +175,31 @@ impl Slots {
         Ok(loaded)
     }
 
-    /// The number of a file and, unless it is free, what is in it.
-    fn load(&self, name: &OsStr) -> Result<(u32, Option<Content>), Unreadable> {
+    /// The number of a file and, unless it is free, what is in it. Numbers and serials go on behind those that it has.
+    fn load(&self, name: &OsStr, state: &mut State) -> Result<(u32, Option<Content>), Unreadable> {
         let file =
             file_number(name).ok_or_else(|| Unreadable::Wrong("is not a file of hostcni's".to_owned()))?;
-        let bytes = self.directory.read(name, MAX_RECORD)?;
-        if bytes[0] == 0 {
-            return Ok((file, None));
+        let mut bytes = self.directory.read(name, MAX_RECORD)?;
+        state.next = state.next.max(file.wrapping_add(1));
+        let is_free = bytes[0] == 0;
+        if is_free {
+            // As every serial begins.
+            bytes[0] = b'0';
         }
-        Ok((file, Some(newest(&bytes).map_err(Unreadable::Wrong)?)))
+        state.serial = state.serial.max(last_serial(&bytes));
+        let content = if is_free { None } else { Some(newest(&bytes).map_err(Unreadable::Wrong)?) };
+        Ok((file, content))
     }
 
     /// Writes the first line over a free file, down to the disk; false when that file is no good.
     fn begin(&self, file: u32, line: &[u8]) -> bool {
-        let Some(opened) = self.open(file) else { return false };
-        let written = opened.write_all_at(line, 0).and_then(|()| opened.sync_data());
-        if written.is_err() {
+        let write = |file: File| file.write_all_at(line, 0).and_then(|()| file.sync_data());
+        let is_written = self.open(file).is_some_and(|file| write(file).is_ok());
+        if !is_written {
             // It is met again, at worst as an attachment whose DEL finds nothing.
             let _ = self.directory.remove(file_name(file));
         }
-        written.is_ok()
+        is_written
     }
 
     fn new_file(&self, line: &[u8]) -> io::Result<u32> {
@@ -217,8 +219,10 @@ impl Slots {
         let (number, mut file) = loop {
             let number = {
                 let mut state = self.state();
-                state.next = state.next.checked_add(1).ok_or(io::ErrorKind::StorageFull)?;
-                state.next - 1
+                // After the last one the first that is not there.
+                let number = state.next;
+                state.next = number.wrapping_add(1);
+                number
             };
             let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let path = self.directory.join(file_name(number));
@@ -243,11 +247,9 @@ impl Slots {
 
     /// Marks the file of a record as free, for the next one.
     fn free(&self, place: Place) -> io::Result<()> {
-        let Some(file) = self.open(place.file) else { return self.directory.remove(file_name(place.file)) };
+        let file = self.open(place.file).filter(|_| place.end <= LARGE as u64);
+        let Some(file) = file else { return self.directory.remove(file_name(place.file)) };
         file.write_all_at(&[0], 0)?;
-        if place.end > LARGE as u64 {
-            return self.directory.remove(file_name(place.file));
-        }
         self.state().free.push(place.file);
         Ok(())
     }
@@ -273,7 +275,13 @@ impl Slots {
 fn line(serial: u64, attachment: &Attachment) -> io::Result<Vec<u8>> {
     let record = serde_json::to_string(attachment)?;
     let serial = format!("{serial:016x}");
-    Ok(format!("{serial} {:032x} {record}\n", check(&serial, &record)).into_bytes())
+    let line = format!("{serial} {:032x} {record}\n", check(&serial, &record));
+    // A start would set it aside.
+    if line.len() as u64 > MAX_RECORD {
+        Err(io::ErrorKind::FileTooLarge.into())
+    } else {
+        Ok(line.into_bytes())
+    }
 }
 
 fn check(serial: &str, record: &str) -> u128 {
@@ -303,6 +311,12 @@ fn newest(bytes: &[u8]) -> Result<Content, String> {
         }
     }
     content.ok_or_else(|| "is no attachment: its first line is not whole".to_owned())
+}
+
+/// The greatest serial of all lines, also of earlier uses: with that of a later use they would be its lines.
+fn last_serial(bytes: &[u8]) -> u64 {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    lines.filter_map(parse).map(|(serial, _)| serial).max().unwrap_or(0)
 }
 
 /// Serial and record of a line that is whole.

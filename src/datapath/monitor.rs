@@ -44,11 +44,12 @@ impl Watcher {
         match change {
             Change::LinkChanged { name, .. } => links.contains(name),
             Change::LinkRemoved { name, .. } => links.contains(name) || ends.is_some_and(|of| of(name)),
-            // Of a link that is gone, too, its end is told.
-            Change::AddressRemoved { index, .. } => {
-                let name = if links.is_empty() { None } else { if_indextoname(*index).ok() };
-                name.is_some_and(|name| links.iter().any(|link| name.as_bytes() == link.as_bytes()))
-            }
+            Change::AddressRemoved { .. } if links.is_empty() => false,
+            Change::AddressRemoved { index, .. } => match if_indextoname(*index) {
+                Ok(name) => links.iter().any(|link| name.as_bytes() == link.as_bytes()),
+                // Of a link that is gone, too, its end is told. Without a descriptor to ask by, it may be one of these.
+                Err(errno) => errno != Errno::ENXIO,
+            },
             Change::Rules | Change::Resync => true,
         }
     }
@@ -236,6 +237,16 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(told.iter().filter(|change| **change == Change::Resync).count(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn an_address_concerns_who_wants_its_link_and_nobody_when_that_is_gone() {
+        let (sender, _receiver) = mpsc::unbounded_channel();
+        let interest = Interest { links: vec!["lo".to_owned()], ends: None };
+        let watcher = Watcher { interest, sender };
+        let of = |index| Change::AddressRemoved { index, address: "127.0.0.1/8".parse().unwrap() };
+        assert!(watcher.wants(&of(1)));
+        assert!(!watcher.wants(&of(0x7fff_ffff)));
     }
 
     #[test]

@@ -256,6 +256,94 @@ fn many_threads_put_amend_and_remove_each_its_own() {
     assert_eq!(loaded, expected);
 }
 
+#[test]
+fn what_a_file_held_before_a_restart_says_nothing_of_its_next_record() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod-1")).unwrap();
+    slots.amend(&deleting("pod-1")).unwrap();
+    slots.remove(&key("pod-1")).unwrap();
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    // Of one length: what was added to the one stands right behind the other.
+    next.put(&full("pod-2")).unwrap();
+    assert_eq!(found(&directory).attachments, [full("pod-2")]);
+}
+
+#[test]
+fn what_is_put_after_a_restart_is_newer_than_what_comes_back_with_a_power_cut() {
+    let (directory, slots) = slots();
+    slots.put(&full("other")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    slots.put(&full("pod")).unwrap();
+    let first = only(&below(&directory));
+    let old = fs::read(&first).unwrap();
+    slots.put(&full("other")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    slots.remove(&key("pod")).unwrap();
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    next.put(&deleting("pod")).unwrap();
+    assert_eq!(fs::read(&first).unwrap()[0], 0, "the other file was used");
+    fs::write(&first, &old).unwrap();
+    assert_eq!(found(&directory).attachments, [deleting("pod")]);
+}
+
+#[test]
+fn of_two_files_of_one_use_the_one_that_was_added_to_counts() {
+    let (directory, slots) = slots();
+    slots.put(&full("other")).unwrap();
+    slots.put(&full("pod")).unwrap();
+    slots.remove(&key("other")).unwrap();
+    // As when a flush failed, and then the removal of the file, too.
+    let [first, second] = [0, 1].map(|at| below(&directory).join(&names(&below(&directory))[at]));
+    fs::write(&first, fs::read(second).unwrap()).unwrap();
+    slots.amend(&deleting("pod")).unwrap();
+    assert_eq!(found(&directory).attachments, [deleting("pod")]);
+}
+
+#[test]
+fn what_no_start_could_read_is_not_written() {
+    let (directory, slots) = slots();
+    let huge = |container: &str| Attachment { netns: Some("x".repeat(4 << 20)), ..full(container) };
+    slots.put(&full("pod")).unwrap();
+    for error in [slots.put(&huge("new")), slots.put(&huge("pod")), slots.amend(&huge("pod"))] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("cannot write a record to "), "{error}");
+    }
+    assert_eq!(names(&below(&directory)).len(), 1);
+    let loaded = found(&directory);
+    assert_eq!((loaded.attachments, loaded.set_aside), (vec![full("pod")], Vec::new()));
+}
+
+#[test]
+fn the_last_of_all_numbers_keeps_nobody_from_a_file() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod")).unwrap();
+    for (number, byte) in [(u32::MAX, b'\0'), (u32::MAX - 1, b'x')] {
+        fs::write(below(&directory).join(format!("record-{number}")), [byte]).unwrap();
+    }
+    let next = Slots::new(&below(&directory));
+    next.load_all().unwrap();
+    for container in ["one", "two", "three"] {
+        next.put(&Attachment { created: at(5), ..full(container) }).unwrap();
+    }
+    assert_eq!(found(&directory).attachments.len(), 4);
+}
+
+#[test]
+fn a_free_file_that_is_no_good_any_more_is_not_left_behind() {
+    let (directory, slots) = slots();
+    slots.put(&full("pod")).unwrap();
+    slots.remove(&key("pod")).unwrap();
+    let file = only(&below(&directory));
+    let victim = directory.path().join("victim");
+    fs::hard_link(&file, &victim).unwrap();
+    let before = fs::read(&victim).unwrap();
+    slots.put(&full("pod")).unwrap();
+    assert_ne!(only(&below(&directory)), file);
+    assert_eq!(fs::read(&victim).unwrap(), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -283,5 +371,36 @@ proptest! {
         }
         slots.put(&full("pod")).unwrap();
         prop_assert_eq!(slots.load_all().unwrap().attachments, [full("pod")]);
+    }
+
+    /// Whatever is done, and whenever the server starts again: what is found is what was done last.
+    #[test]
+    fn what_is_found_is_what_was_done_last(
+        steps in proptest::collection::vec((0..8_u8, 0..4_u8, proptest::sample::select(vec![0_usize, 0, 1, 3000, 20_000])), 1..40),
+    ) {
+        let (directory, mut slots) = slots();
+        let mut known = std::collections::BTreeMap::new();
+        for (what, container, length) in steps {
+            let container = format!("c{container}");
+            let state = if what % 2 == 0 { State::Ready } else { State::Deleting };
+            let record = Attachment { state, netns: Some("x".repeat(length)), ..full(&container) };
+            match what {
+                0 | 1 => slots.put(&record).unwrap(),
+                2 | 3 => slots.amend(&record).unwrap(),
+                4 | 5 => slots.remove(&record.key).unwrap(),
+                _ => {
+                    slots = Slots::new(&below(&directory));
+                    slots.load_all().unwrap();
+                    continue;
+                }
+            }
+            known.remove(&record.key);
+            if what < 4 {
+                known.insert(record.key.clone(), record);
+            }
+            let loaded = if below(&directory).exists() { found(&directory) } else { Loaded::default() };
+            prop_assert!(loaded.set_aside.is_empty());
+            prop_assert_eq!(loaded.attachments, known.values().cloned().collect::<Vec<_>>());
+        }
     }
 }
