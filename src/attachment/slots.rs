@@ -164,6 +164,8 @@ impl Slots {
         for file in state.free.drain(state.free.len().min(SPARE)..) {
             let _ = self.directory.remove(file_name(file));
         }
+        // A process that died may not have come to it, and what is put over a file counts on its name.
+        let _ = self.directory.sync();
         state.places = found.iter().map(|(key, (place, _))| (key.clone(), *place)).collect();
         *self.state() = state;
         for place in left {

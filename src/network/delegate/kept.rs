@@ -44,7 +44,7 @@ pub struct Kept {
     serials: RefCell<HashMap<AttachmentKey, u64>>,
     last_serial: Cell<u64>,
     tries: RefCell<HashMap<AttachmentKey, Try>>,
-    slots: Semaphore,
+    parallel: Semaphore,
 }
 
 /// How often a deletion has failed, and when it is tried again; `due` is none while it is being tried.
@@ -81,7 +81,7 @@ impl Kept {
             serials: RefCell::default(),
             last_serial: Cell::new(0),
             tries: RefCell::default(),
-            slots: Semaphore::new(PARALLEL),
+            parallel: Semaphore::new(PARALLEL),
         };
         Ok((Rc::new(kept), loaded))
     }
@@ -271,7 +271,7 @@ impl Kept {
         let before = self.get(&key).map(|record| record.created);
         let kept = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let _slot = kept.slots.acquire().await;
+            let _slot = kept.parallel.acquire().await;
             let _turn = kept.queue.turn(&key).await;
             if kept.get(&key).map(|record| record.created) == before {
                 // What fails is told and tried again.
