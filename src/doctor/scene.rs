@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::datapath::spawn;
-use crate::settings::{BridgeSettings, DriverSettings, NetworkSettings, Settings, SettingsError};
+use crate::settings::{BridgeSettings, NetworkSettings, Settings, SettingsError};
 use crate::wire::{AttachmentInfo, StatusReply};
 
 /// A tool that takes longer says nothing.
@@ -31,10 +31,7 @@ impl Scene {
 
     /// Those with a bridge of hostcni's own.
     pub fn bridges(&self) -> impl Iterator<Item = &BridgeSettings> {
-        self.networks().iter().filter_map(|network| match &network.driver {
-            DriverSettings::Bridge(bridge) => Some(bridge.as_ref()),
-            DriverSettings::Delegate(_) => None,
-        })
+        self.networks().iter().filter_map(NetworkSettings::bridge)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::datapath::forward::{self, Forwarded, Outcome};
-use crate::settings::{DriverSettings, NetworkSettings, Settings};
+use crate::settings::{NetworkSettings, Settings};
 use crate::systemd::journal::{self, Event, Firewall};
 
 use super::node::Node;
@@ -25,14 +25,14 @@ const START: Duration = Duration::from_secs(3);
 
 /// The networks that want it.
 fn wanted(settings: &Settings) -> Vec<Forwarded> {
-    let of = |network: &NetworkSettings| match &network.driver {
-        DriverSettings::Bridge(bridge) if bridge.accept_forward => Some(Forwarded {
+    let of = |network: &NetworkSettings| {
+        let bridge = network.bridge().filter(|bridge| bridge.accept_forward)?;
+        Some(Forwarded {
             network: network.name.to_string(),
             bridge: bridge.bridge.clone(),
             ipv4: bridge.has_family(true),
             ipv6: bridge.has_family(false),
-        }),
-        _ => None,
+        })
     };
     settings.networks.iter().filter_map(of).collect()
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::attachment::{self, Attachment, SpooledDel};
 use crate::datapath::{Change, Interest};
 use crate::network::Fate;
-use crate::settings::{DriverSettings, NetworkSettings, Settings};
+use crate::settings::{NetworkSettings, Settings};
 use crate::systemd::journal::{self, AttachmentFields, Behind, Event, PodFields};
 
 use super::Phase;
@@ -33,11 +33,7 @@ pub fn interest(settings: &Settings) -> Interest {
 }
 
 fn bridges(settings: &Settings) -> Vec<String> {
-    let bridge = |network: &NetworkSettings| match &network.driver {
-        DriverSettings::Bridge(bridge) => Some(bridge.bridge.clone()),
-        DriverSettings::Delegate(_) => None,
-    };
-    settings.networks.iter().filter_map(bridge).collect()
+    settings.networks.iter().filter_map(NetworkSettings::bridge).map(|it| it.bridge.clone()).collect()
 }
 
 /// Follows the kernel until the server stops.

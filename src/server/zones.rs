@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use crate::settings::{DriverSettings, NetworkSettings, Settings};
+use crate::settings::{NetworkSettings, Settings};
 use crate::systemd::firewalld::{self, Told, ZonedLink};
 use crate::systemd::journal::{self, Event, Firewall};
 
@@ -24,11 +24,9 @@ pub struct Zones {
 impl Zones {
     /// As the configuration wants it; nobody is asked yet.
     pub fn new(settings: &Settings) -> Self {
-        let zoned = |network: &NetworkSettings| match &network.driver {
-            DriverSettings::Bridge(bridge) => {
-                Some(ZonedLink { link: bridge.bridge.clone(), zone: bridge.firewalld_zone.clone()? })
-            }
-            DriverSettings::Delegate(_) => None,
+        let zoned = |network: &NetworkSettings| {
+            let bridge = network.bridge()?;
+            Some(ZonedLink { link: bridge.bridge.clone(), zone: bridge.firewalld_zone.clone()? })
         };
         Self { links: settings.networks.iter().filter_map(zoned).collect(), told: RefCell::default() }
     }

@@ -68,6 +68,16 @@ pub struct NetworkSettings {
     pub conf: ConfSettings,
 }
 
+impl NetworkSettings {
+    /// hostcni's own bridge, where that makes the network.
+    pub fn bridge(&self) -> Option<&BridgeSettings> {
+        match &self.driver {
+            DriverSettings::Bridge(bridge) => Some(bridge),
+            DriverSettings::Delegate(_) => None,
+        }
+    }
+}
+
 /// What makes a network.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriverSettings {
