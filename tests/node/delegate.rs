@@ -11,6 +11,7 @@ use crate::support::cni::Call;
 use crate::support::cri::Pod;
 use crate::support::node::Node;
 use crate::support::observe::Place;
+use crate::support::server::is_in_use;
 use crate::support::wait::{until, within};
 
 /// Where Debian puts the reference plugins.
@@ -46,9 +47,7 @@ fn leases(node: &Node) -> Vec<String> {
 /// Records of what other plugins made.
 fn delegated(node: &Node) -> usize {
     let entries = fs::read_dir(node.path("/var/lib/hostcni/delegated")).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
-    // The others wait for their next use.
-    files.filter(|path| fs::read(path).is_ok_and(|bytes| bytes.first() != Some(&0))).count()
+    entries.map(|entry| entry.path()).filter(|path| path.is_file() && is_in_use(path)).count()
 }
 
 /// What a runtime does without hostcni: it calls the plugin of the list.

@@ -161,8 +161,7 @@ impl Server {
 
     /// The record files of what other plugins made, without those that wait for their next use.
     pub fn delegated(&self) -> Vec<PathBuf> {
-        let in_use = |file: &PathBuf| fs::read(file).is_ok_and(|bytes| bytes.first() != Some(&0));
-        self.files("delegated").into_iter().filter(in_use).collect()
+        self.files("delegated").into_iter().filter(|file| is_in_use(file)).collect()
     }
 
     /// As if the machine had been booted since. A record may be plain JSON, too.
@@ -223,6 +222,11 @@ impl Server {
         self.child = Self::start(&self.node, &self.directory, &self.environment);
         self.wait_ready();
     }
+}
+
+/// Whether the file holds a record of what other plugins made; else it waits for its next use.
+pub fn is_in_use(file: &Path) -> bool {
+    fs::read(file).is_ok_and(|bytes| bytes.first() != Some(&0))
 }
 
 /// The last of a record's lines, which is what has become of it; what follows is of an earlier use of the file.

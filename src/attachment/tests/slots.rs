@@ -17,6 +17,13 @@ fn below(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("lib/delegated")
 }
 
+/// The next process, with what it found.
+fn restarted(directory: &tempfile::TempDir) -> Slots {
+    let slots = Slots::new(&below(directory));
+    slots.load_all().unwrap();
+    slots
+}
+
 /// What the next process finds.
 fn found(directory: &tempfile::TempDir) -> Loaded {
     Slots::new(&below(directory)).load_all().unwrap()
@@ -77,8 +84,7 @@ fn a_file_is_used_again_and_says_nothing_of_its_earlier_use() {
     assert_eq!((there.ino(), there.len()), (inode, length), "nothing new for the file system to note");
 
     // Another process goes on with it, too.
-    let next = Slots::new(&below(&directory));
-    next.load_all().unwrap();
+    let next = restarted(&directory);
     next.remove(&key("last")).unwrap();
     next.put(&full("pod")).unwrap();
     assert_eq!(fs::metadata(only(&below(&directory))).unwrap().ino(), inode);
@@ -103,8 +109,7 @@ fn a_power_cut_in_an_amendment_leaves_the_record_as_it_was() {
         }
     }
     // And what comes next is written over the rest of it.
-    let next = Slots::new(&below(&directory));
-    next.load_all().unwrap();
+    let next = restarted(&directory);
     next.amend(&deleting("pod")).unwrap();
     assert_eq!(found(&directory).attachments, [deleting("pod")]);
 }
@@ -262,8 +267,7 @@ fn what_a_file_held_before_a_restart_says_nothing_of_its_next_record() {
     slots.put(&full("pod-1")).unwrap();
     slots.amend(&deleting("pod-1")).unwrap();
     slots.remove(&key("pod-1")).unwrap();
-    let next = Slots::new(&below(&directory));
-    next.load_all().unwrap();
+    let next = restarted(&directory);
     // Of one length: what was added to the one stands right behind the other.
     next.put(&full("pod-2")).unwrap();
     assert_eq!(found(&directory).attachments, [full("pod-2")]);
@@ -280,8 +284,7 @@ fn what_is_put_after_a_restart_is_newer_than_what_comes_back_with_a_power_cut() 
     slots.put(&full("other")).unwrap();
     slots.remove(&key("other")).unwrap();
     slots.remove(&key("pod")).unwrap();
-    let next = Slots::new(&below(&directory));
-    next.load_all().unwrap();
+    let next = restarted(&directory);
     next.put(&deleting("pod")).unwrap();
     assert_eq!(fs::read(&first).unwrap()[0], 0, "the other file was used");
     fs::write(&first, &old).unwrap();
@@ -322,8 +325,7 @@ fn the_last_of_all_numbers_keeps_nobody_from_a_file() {
     for (number, byte) in [(u32::MAX, b'\0'), (u32::MAX - 1, b'x')] {
         fs::write(below(&directory).join(format!("record-{number}")), [byte]).unwrap();
     }
-    let next = Slots::new(&below(&directory));
-    next.load_all().unwrap();
+    let next = restarted(&directory);
     for container in ["one", "two", "three"] {
         next.put(&Attachment { created: at(5), ..full(container) }).unwrap();
     }
@@ -389,8 +391,7 @@ proptest! {
                 2 | 3 => slots.amend(&record).unwrap(),
                 4 | 5 => slots.remove(&record.key).unwrap(),
                 _ => {
-                    slots = Slots::new(&below(&directory));
-                    slots.load_all().unwrap();
+                    slots = restarted(&directory);
                     continue;
                 }
             }
