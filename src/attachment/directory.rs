@@ -72,6 +72,35 @@ impl Directory {
         sync(&self.path)
     }
 
+    /// Writes, and once more after the directory that somebody removed, or that has not been there yet, is made.
+    pub(super) fn writing<T>(&self, durable: bool, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.create(durable).and_then(|()| write())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Loads every entry; says what was set aside, and why. A directory that is not there has none.
+    pub(super) fn load_each(
+        &self,
+        mut load: impl FnMut(&OsStr) -> Result<(), Unreadable>,
+    ) -> io::Result<Vec<(PathBuf, String)>> {
+        let mut set_aside = Vec::new();
+        let names = match self.names() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(set_aside),
+            names => names?,
+        };
+        for name in names {
+            match load(&name) {
+                Ok(()) | Err(Unreadable::Gone) => {}
+                Err(Unreadable::Wrong(why)) => set_aside.extend(self.put_away(&name, &why)),
+            }
+        }
+        Ok(set_aside)
+    }
+
     /// The names of all entries, sorted, without the corner.
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -122,23 +151,23 @@ impl Directory {
 
     fn create_temp(&self) -> io::Result<(PathBuf, File)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut tries = 0;
         loop {
             // The time keeps apart processes of one number in different process namespaces.
             let (number, now) = (NEXT.fetch_add(1, Ordering::Relaxed), micros(SystemTime::now()));
-            let path = self.join(format!(".tmp-{}-{number}-{now}", std::process::id()));
-            let file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .custom_flags(flags.bits())
-                .open(&path);
-            match file {
+            let name = format!(".tmp-{}-{number}-{now}", std::process::id());
+            match self.create_file(&name) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 16 => tries += 1,
-                outcome => return Ok((path, outcome?)),
+                outcome => return Ok((self.join(name), outcome?)),
             }
         }
+    }
+
+    /// A new file under a name that nothing has.
+    pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).custom_flags(flags.bits()).open(self.join(name))
     }
 
     /// Gives the file its name, in place of what had it. A directory there is set aside first.

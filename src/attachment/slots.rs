@@ -135,32 +135,28 @@ impl Slots {
     /// All records. What is not one is set aside; only a directory that cannot be listed is an error.
     pub fn load_all(&self) -> Result<Loaded, StoreError> {
         let mut loaded = Loaded::default();
-        let names = match self.directory.names() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(loaded),
-            names => names.map_err(failed("list", self.directory.path().to_owned()))?,
-        };
         let mut state = State::default();
         let mut found: HashMap<AttachmentKey, (Place, Attachment)> = HashMap::new();
         let mut left = Vec::new();
-        for name in names {
-            match self.load(&name, &mut state) {
-                Ok((file, None)) => state.free.push(file),
-                Ok((file, Some(Content { serial, end, record }))) => {
-                    let place = Place { file, serial, end };
-                    // One of them was removed, and came back with a power cut. Of two with one serial, nothing was
-                    // added to the one whose flush failed.
-                    let other = found.get(&record.key).map(|(place, _)| *place);
-                    if other.is_none_or(|other| (other.serial, other.end) < (serial, end)) {
-                        left.extend(other);
-                        found.insert(record.key.clone(), (place, record));
-                    } else {
-                        left.push(place);
-                    }
-                }
-                Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
+        let set_aside = self.directory.load_each(|name| {
+            let (file, content) = self.load(name, &mut state)?;
+            let Some(Content { serial, end, record }) = content else {
+                state.free.push(file);
+                return Ok(());
+            };
+            let place = Place { file, serial, end };
+            // One of them was removed, and came back with a power cut. Of two with one serial, nothing was added to
+            // the one whose flush failed.
+            let other = found.get(&record.key).map(|(place, _)| *place);
+            if other.is_none_or(|other| (other.serial, other.end) < (serial, end)) {
+                left.extend(other);
+                found.insert(record.key.clone(), (place, record));
+            } else {
+                left.push(place);
             }
-        }
+            Ok(())
+        });
+        loaded.set_aside = set_aside.map_err(failed("list", self.directory.path().to_owned()))?;
         for file in state.free.drain(state.free.len().min(SPARE)..) {
             let _ = self.directory.remove(file_name(file));
         }
@@ -188,9 +184,14 @@ impl Slots {
             // As every serial begins.
             bytes[0] = b'0';
         }
-        state.serial = state.serial.max(last_serial(&bytes));
-        let content = if is_free { None } else { Some(newest(&bytes).map_err(Unreadable::Wrong)?) };
-        Ok((file, content))
+        let lines = lines(&bytes);
+        // Also those of earlier uses: with the serial of a later one they would be its lines.
+        state.serial = lines.iter().map(|line| line.serial).fold(state.serial, u64::max);
+        if is_free {
+            return Ok((file, None));
+        }
+        let content = if bytes[0] == b'{' { by_hand(&bytes) } else { newest(lines) };
+        Ok((file, Some(content.map_err(Unreadable::Wrong)?)))
     }
 
     /// Writes the first line over a free file, down to the disk; false when that file is no good.
@@ -208,13 +209,7 @@ impl Slots {
         let size = (LINES * line.len()).min(LARGE).max(line.len()).next_multiple_of(BLOCK);
         let mut bytes = line.to_vec();
         bytes.resize(size, 0);
-        match self.create(&bytes) {
-            // Somebody removed the directory, or it has not been there yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory.create(true).and_then(|()| self.create(&bytes))
-            }
-            outcome => outcome,
-        }
+        self.directory.writing(true, || self.create(&bytes))
     }
 
     fn create(&self, bytes: &[u8]) -> io::Result<u32> {
@@ -226,15 +221,7 @@ impl Slots {
                 state.next = number.wrapping_add(1);
                 number
             };
-            let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let path = self.directory.join(file_name(number));
-            let file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .custom_flags(flags.bits())
-                .open(path);
-            match file {
+            match self.directory.create_file(&file_name(number)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 outcome => break (number, outcome?),
             }
@@ -290,21 +277,34 @@ fn check(serial: &str, record: &str) -> u128 {
     hash(&format!("{serial} {record}"))
 }
 
-/// What a file's lines say. A record that is plain JSON was written by hand.
-fn newest(bytes: &[u8]) -> Result<Content, String> {
-    if bytes[0] == b'{' {
-        let end = bytes.iter().position(|byte| [b'\n', 0].contains(byte)).unwrap_or(bytes.len());
-        let record = Attachment::parse(&bytes[..end])?;
-        // A file of its own when it is amended.
-        return Ok(Content { serial: 0, end: MAX_RECORD, record });
-    }
+/// A line of a file that is whole.
+struct Line<'a> {
+    /// Where it is in the file.
+    begin: u64,
+    end: u64,
+    serial: u64,
+    record: &'a [u8],
+}
+
+/// All lines that are whole, wherever they are.
+fn lines(bytes: &[u8]) -> Vec<Line<'_>> {
+    let mut end = 0;
+    let each = bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
+        let begin = end;
+        end += line.len() as u64;
+        parse(line).map(|(serial, record)| Line { begin, end, serial, record })
+    });
+    each.collect()
+}
+
+/// What the lines of a file say of its use now.
+fn newest(lines: Vec<Line<'_>>) -> Result<Content, String> {
     let mut content: Option<Content> = None;
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        let Some((serial, record)) = parse(line) else { break };
-        if content.as_ref().is_some_and(|content| content.serial != serial) {
+    for Line { begin, end, serial, record } in lines {
+        let (expected, first) = content.as_ref().map_or((0, serial), |content| (content.end, content.serial));
+        if begin != expected || serial != first {
             break;
         }
-        let end = content.as_ref().map_or(0, |content| content.end) + line.len() as u64;
         match (Attachment::parse(record), &content) {
             (Ok(record), _) => content = Some(Content { serial, end, record }),
             (Err(why), None) => return Err(why),
@@ -315,10 +315,12 @@ fn newest(bytes: &[u8]) -> Result<Content, String> {
     content.ok_or_else(|| "is no attachment: its first line is not whole".to_owned())
 }
 
-/// The greatest serial of all lines, also of earlier uses: with that of a later use they would be its lines.
-fn last_serial(bytes: &[u8]) -> u64 {
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
-    lines.filter_map(parse).map(|(serial, _)| serial).max().unwrap_or(0)
+/// A record that is plain JSON was written by hand.
+fn by_hand(bytes: &[u8]) -> Result<Content, String> {
+    let end = bytes.iter().position(|byte| [b'\n', 0].contains(byte)).unwrap_or(bytes.len());
+    let record = Attachment::parse(&bytes[..end])?;
+    // A file of its own when it is amended.
+    Ok(Content { serial: 0, end: MAX_RECORD, record })
 }
 
 /// Serial and record of a line that is whole.

@@ -152,24 +152,17 @@ impl Spool {
     /// All DELs that wait. What is not one is set aside; only a directory that cannot be listed is an error.
     pub fn load_all(&self) -> Result<LoadedSpool, SpoolError> {
         let mut loaded = LoadedSpool::default();
-        let names = match self.directory.names() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(loaded),
-            names => names.map_err(self.failed("list"))?,
-        };
         self.directory.remove_temps(is_dead);
         let mut latest: HashMap<AttachmentKey, SpooledDel> = HashMap::new();
-        for name in names {
-            match self.load(&name) {
-                Ok(del) => {
-                    let kept = latest.entry(del.key.clone()).or_insert_with(|| del.clone());
-                    if kept.at < del.at {
-                        *kept = del;
-                    }
-                }
-                Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
+        let set_aside = self.directory.load_each(|name| {
+            let del = self.load(name)?;
+            let kept = latest.entry(del.key.clone()).or_insert_with(|| del.clone());
+            if kept.at < del.at {
+                *kept = del;
             }
-        }
+            Ok(())
+        });
+        loaded.set_aside = set_aside.map_err(self.failed("list"))?;
         loaded.dels = latest.into_values().collect();
         loaded.dels.sort_by(|one, other| (one.at, &one.key).cmp(&(other.at, &other.key)));
         Ok(loaded)

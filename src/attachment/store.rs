@@ -61,14 +61,7 @@ impl Store {
             let bytes = serde_json::to_vec(attachment)?;
             self.directory.commit(self.directory.write_temp(&bytes)?, &name)
         };
-        let outcome = match write() {
-            // Somebody removed the directory: that must not keep pods from starting.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory.create(false).and_then(|()| write())
-            }
-            outcome => outcome,
-        };
-        outcome.map_err(&failed)
+        self.directory.writing(false, write).map_err(&failed)
     }
 
     /// Removes the record; one that is not there is no error.
@@ -82,17 +75,11 @@ impl Store {
     /// All records. What is not one is set aside; only a directory that cannot be listed is an error.
     pub fn load_all(&self) -> Result<Loaded, StoreError> {
         let mut loaded = Loaded::default();
-        let names = match self.directory.names() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(loaded),
-            names => names.map_err(failed("list", self.directory.path().to_owned()))?,
-        };
-        for name in names {
-            match self.load(&name) {
-                Ok(attachment) => loaded.attachments.push(attachment),
-                Err(Unreadable::Gone) => {}
-                Err(Unreadable::Wrong(why)) => loaded.set_aside.extend(self.directory.put_away(&name, &why)),
-            }
-        }
+        let set_aside = self.directory.load_each(|name| {
+            loaded.attachments.push(self.load(name)?);
+            Ok(())
+        });
+        loaded.set_aside = set_aside.map_err(failed("list", self.directory.path().to_owned()))?;
         loaded.sort();
         Ok(loaded)
     }

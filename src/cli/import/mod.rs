@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use super::{Exit, table};
-use crate::attachment::{Attachment, Delegated, NetnsId, Slots, State as Life, Store};
+use crate::attachment::{Attachment, Delegated, NetnsId, Slots, State as Life, Store, StoreError};
 use crate::cni::AttachmentKey;
 use crate::datapath::{netns, spawn};
 use crate::ipam::{Range, RangeSet};
@@ -210,11 +210,11 @@ impl Report {
 }
 
 /// Puts those that are not known; says how many.
-fn note<E>(
+fn note(
     found: &[Attachment],
     known: &[Attachment],
-    put: impl Fn(&Attachment) -> Result<(), E>,
-) -> Result<usize, E> {
+    put: impl Fn(&Attachment) -> Result<(), StoreError>,
+) -> Result<usize, StoreError> {
     let unknown = found.iter().filter(|record| known.iter().all(|other| other.key != record.key));
     unknown.map(put).try_fold(0, |noted, put| put.map(|()| noted + 1))
 }
